@@ -1,0 +1,70 @@
+"""Credit: one unit a CHUNK, a window per stream (protocol-spec/wire.md, Credit)."""
+
+from __future__ import annotations
+
+from .frame import Frame, FrameType, MessageId
+
+REQUEST, RESPONSE = "request", "response"
+"""Values of meta.credit_dir: a grant for argument streams, or for output streams."""
+
+
+def credit_frame(rid: MessageId, stream_id: str, credit: int, direction: str, *, xid: MessageId | None = None) -> Frame:
+    """Build a CREDIT: `direction` is `request` for argument streams, `response` for outputs."""
+    return Frame(
+        FrameType.CREDIT, rid, stream_id=stream_id, credit=credit, routing_id=xid, meta={"credit_dir": direction}
+    )
+
+
+class SendWindow:
+    """The sender's half: CHUNKs it may still send on one stream.
+
+    A grant never lifts what remains above the initial window: a receiver cannot owe more than it offered.
+    """
+
+    __slots__ = ("initial", "remaining")
+
+    def __init__(self, initial: int) -> None:
+        self.initial = initial
+        self.remaining = initial
+
+    def take(self) -> bool:
+        """Use one credit; False if none is left."""
+        if self.remaining <= 0:
+            return False
+        self.remaining -= 1
+        return True
+
+    def grant(self, credit: int) -> None:
+        """Add a grant."""
+        self.remaining = min(self.initial, self.remaining + credit)
+
+
+class ReceiveWindow:
+    """The receiver's half: counts arrivals against what was granted and says when to grant.
+
+    Grants everything pending once it reaches max(1, initial // 2); `flush` gives what is pending to a receiver that
+    waits on an empty stream, so that unequal windows along a path cannot starve each other.
+    """
+
+    __slots__ = ("_pending", "_remaining", "initial")
+
+    def __init__(self, initial: int) -> None:
+        self.initial = initial
+        self._remaining = initial
+        self._pending = 0
+
+    def arrive(self) -> bool:
+        """Count one CHUNK; False if the sender was out of credit (CREDIT_VIOLATION)."""
+        self._remaining -= 1
+        return self._remaining >= 0
+
+    def consume(self, chunks: int = 1) -> int:
+        """Count consumed CHUNKs; returns the grant that is now due, or 0."""
+        self._pending += chunks
+        return self.flush() if self._pending >= max(1, self.initial // 2) else 0
+
+    def flush(self) -> int:
+        """Return whatever is pending as a grant (0 if nothing)."""
+        granted, self._pending = self._pending, 0
+        self._remaining += granted
+        return granted

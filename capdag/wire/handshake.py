@@ -1,0 +1,103 @@
+"""HELLO in both directions and the identity check, as values (protocol-spec/wire.md, Handshake)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from capdag.errors import RemoteProtocolError
+
+from .checksum import fnv1a_64
+from .codec import FrameView, decode_value, encode_value
+from .frame import PROTOCOL_VERSION, Frame, FrameType, MessageId
+from .limits import Limits, read_limits
+from .meta import body_end_frame, failure_of
+from .pools import Pools, PoolState, read_pools, write_pools
+
+IDENTITY_CAP = "cap:effect=none"
+"""Every cartridge serves it and must spell it exactly so."""
+
+
+class CartridgeHello(NamedTuple):
+    """What a cartridge answered: limits already reduced, the manifest's JSON bytes, its pools."""
+
+    limits: Limits
+    manifest: bytes
+    pools: dict[str, PoolState]
+
+
+def hello_frame(limits: Limits, *, manifest: bytes | None = None, pools: Pools | None = None) -> Frame:
+    """Build a HELLO; the cartridge's has a manifest and pools, the host's neither."""
+    meta: dict[str, Any] = {**limits._asdict(), "version": PROTOCOL_VERSION}
+    if manifest is not None:
+        meta["manifest"] = manifest
+    if pools is not None:
+        meta["pools"] = write_pools(pools)
+    return Frame(FrameType.HELLO, 0, meta=meta)
+
+
+def read_hello(view: FrameView) -> Limits:
+    """Read the host's HELLO (the cartridge's side). Raises RemoteProtocolError."""
+    if view.type is not FrameType.HELLO:
+        raise RemoteProtocolError(f"the first frame must be HELLO, not {view.type.name}")
+    version = view.meta.get("version")
+    if type(version) is not int or version != PROTOCOL_VERSION:
+        raise RemoteProtocolError(f"HELLO says protocol version {version!r}; this side speaks {PROTOCOL_VERSION}")
+    return read_limits(view.meta)
+
+
+def read_cartridge_hello(view: FrameView) -> CartridgeHello:
+    """Read a cartridge's HELLO (the host's side). Raises RemoteProtocolError."""
+    limits = read_hello(view)
+    manifest = view.meta.get("manifest")
+    if not isinstance(manifest, bytes):
+        raise RemoteProtocolError(f"HELLO needs a manifest as bytes holding JSON, not {type(manifest).__name__}")
+    return CartridgeHello(limits, manifest, read_pools(view.meta.get("pools")))
+
+
+def identity_request(rid: MessageId, nonce: bytes) -> list[Frame]:
+    """Build the five frames of the direct identity check: no XID, seq 0 on all, nonce as a CBOR byte string."""
+    stream, payload = "identity-verify", encode_value(nonce)
+    return [
+        Frame(FrameType.REQ, rid, cap=IDENTITY_CAP, content_type="application/cbor", payload=b""),
+        Frame(FrameType.STREAM_START, rid, stream_id=stream, media_urn="media:"),
+        Frame(FrameType.CHUNK, rid, stream_id=stream, payload=payload, chunk_index=0, checksum=fnv1a_64(payload)),
+        Frame(FrameType.STREAM_END, rid, stream_id=stream, chunk_count=1),
+        body_end_frame(rid),
+    ]
+
+
+class IdentityCheck:
+    """Collects the answer to `identity_request`. Feed it every frame until `feed` returns True."""
+
+    def __init__(self, nonce: bytes) -> None:
+        self._nonce = nonce
+        self._echo = b""
+        self._seen: set[FrameType] = set()
+
+    def feed(self, view: FrameView) -> bool:
+        """Take one frame; True when the identity is proved. Raises RemoteProtocolError when it is not."""
+        if view.type is FrameType.ERR:
+            failure = failure_of(view.meta)
+            raise RemoteProtocolError(f"the identity check ended with {failure.code}: {failure.message}")
+        self._seen.add(view.type)
+        if view.type is FrameType.CHUNK:
+            self._collect(view)
+        if view.type is not FrameType.END:
+            return False
+        missing = {FrameType.STREAM_START, FrameType.CHUNK, FrameType.STREAM_END} - self._seen
+        if missing:
+            raise RemoteProtocolError(f"the identity answer ended without {min(missing).name}")
+        if self._echo != self._nonce:
+            raise RemoteProtocolError("the identity answer is not the nonce that was sent")
+        return True
+
+    def _collect(self, view: FrameView) -> None:
+        payload = view.fields.get(6) or b""
+        if fnv1a_64(payload) != view.fields[16]:
+            raise RemoteProtocolError("a CHUNK of the identity answer has a wrong checksum")
+        piece = decode_value(payload)
+        if not isinstance(piece, bytes):
+            raise RemoteProtocolError(f"the identity answer must come back as bytes, not {type(piece).__name__}")
+        self._echo += piece
+        if len(self._echo) > len(self._nonce):
+            raise RemoteProtocolError("the identity answer is longer than the nonce that was sent")

@@ -1,0 +1,159 @@
+"""The meta of END, ERR, LOG and CANCEL, read and written (protocol-spec/wire.md, Terminal metadata)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from capdag.errors import AttributionClass, RemoteProtocolError, RequestFailedError
+
+from .frame import Frame, FrameType, MessageId
+
+
+class Failure(NamedTuple):
+    """Why a request ended with ERR. `detail`: param, limit, seen, retryable, where known."""
+
+    code: str
+    attribution: AttributionClass
+    message: str
+    detail: Mapping[str, Any] | None = None
+
+    def error(self) -> RequestFailedError:
+        """Return the exception that tells a caller of this failure."""
+        return RequestFailedError(self.code, self.attribution, self.message, self.detail)
+
+
+class CancelReason(NamedTuple):
+    """Why a request is cancelled: the code and class of the ERR it will end with."""
+
+    code: str = "CANCELLED"
+    attribution: AttributionClass = AttributionClass.USER
+    message: str = "the request was cancelled by its caller"
+
+    def failure(self) -> Failure:
+        """Return the terminal this reason leads to."""
+        return Failure(self.code, self.attribution, self.message)
+
+
+USER_CANCEL = CancelReason()
+HOST_ABORT = CancelReason("ABORTED", AttributionClass.ENVIRONMENT, "the host is shutting down")
+
+
+def _text(meta: Mapping[str, Any], key: str) -> str | None:
+    value = meta.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _attribution(meta: Mapping[str, Any]) -> AttributionClass | None:
+    value = meta.get("attribution_class")
+    try:
+        return AttributionClass(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def read_failure(meta: Mapping[str, Any]) -> Failure:
+    """Read an ERR. Raises RemoteProtocolError if code, message or class is missing or unknown: never guessed."""
+    code, message, attribution = _text(meta, "code"), _text(meta, "message"), _attribution(meta)
+    if code is None or message is None:
+        raise RemoteProtocolError(
+            f"ERR needs a code and a message as text, not {meta.get('code')!r}, {meta.get('message')!r}"
+        )
+    if attribution is None:
+        raise RemoteProtocolError(f"ERR {code} has no known attribution_class: {meta.get('attribution_class')!r}")
+    detail = meta.get("detail")
+    return Failure(code, attribution, message, detail if isinstance(detail, dict) else None)
+
+
+def failure_of(meta: Mapping[str, Any]) -> Failure:
+    """Read an ERR for its requester: one that is malformed still ends the request, as PROTOCOL_VIOLATION."""
+    try:
+        return read_failure(meta)
+    except RemoteProtocolError as error:
+        return Failure(
+            "PROTOCOL_VIOLATION", AttributionClass.INTERNAL, f"the request ended with a malformed ERR: {error}"
+        )
+
+
+def err_frame(rid: MessageId, failure: Failure, *, xid: MessageId | None = None, seq: int = 0) -> Frame:
+    """Build the ERR that ends a request."""
+    meta: dict[str, Any] = {
+        "code": failure.code,
+        "message": failure.message,
+        "attribution_class": failure.attribution.value,
+    }
+    if failure.detail:
+        meta["detail"] = dict(failure.detail)
+    return Frame(FrameType.ERR, rid, seq, routing_id=xid, meta=meta)
+
+
+def end_frame(rid: MessageId, *, xid: MessageId | None = None, seq: int = 0, message: str | None = None) -> Frame:
+    """Build the END of a successful response: exit_code 0, progress 1.0."""
+    meta: dict[str, Any] = {"exit_code": 0, "progress": 1.0}
+    if message:
+        meta["message"] = message
+    return Frame(FrameType.END, rid, seq, routing_id=xid, meta=meta, eof=True)
+
+
+def body_end_frame(rid: MessageId, *, xid: MessageId | None = None, seq: int = 0) -> Frame:
+    """Build the END of a request's body, which has no meta."""
+    return Frame(FrameType.END, rid, seq, routing_id=xid, eof=True)
+
+
+def is_success(meta: Mapping[str, Any]) -> bool:
+    """True if an END says success: exit_code 0. Absent or other is not success."""
+    code = meta.get("exit_code")
+    return type(code) is int and code == 0
+
+
+class LogRecord(NamedTuple):
+    """One LOG frame: level `progress` carries `progress` (0..1) and no class; every other level a class."""
+
+    level: str
+    message: str
+    progress: float | None = None
+    attribution: AttributionClass | None = None
+    extra: Mapping[str, Any] | None = None
+
+
+_LOG_KEYS = {"level", "message", "progress", "attribution_class"}
+
+
+def read_log(meta: Mapping[str, Any]) -> LogRecord:
+    """Read a LOG. Raises RemoteProtocolError for a missing level, message or class."""
+    level, message = _text(meta, "level"), _text(meta, "message")
+    if level is None or message is None:
+        raise RemoteProtocolError(f"LOG needs a level and a message as text, not {meta!r}")
+    attribution = _attribution(meta)
+    if level != "progress" and attribution is None:
+        raise RemoteProtocolError(f"LOG {level} has no known attribution_class: {meta.get('attribution_class')!r}")
+    number = meta.get("progress")
+    progress = float(number) if level == "progress" and isinstance(number, (int, float)) else None
+    extra = {key: value for key, value in meta.items() if key not in _LOG_KEYS}
+    return LogRecord(level, message, progress, attribution, extra or None)
+
+
+def log_frame(rid: MessageId, record: LogRecord, *, xid: MessageId | None = None, seq: int = 0) -> Frame:
+    """Build a LOG frame."""
+    meta: dict[str, Any] = {"level": record.level, "message": record.message}
+    if record.level == "progress":
+        meta["progress"] = 0.0 if record.progress is None else record.progress
+    else:
+        meta["attribution_class"] = (record.attribution or AttributionClass.INTERNAL).value
+    meta.update(record.extra or {})
+    return Frame(FrameType.LOG, rid, seq, routing_id=xid, meta=meta)
+
+
+def cancel_frame(
+    rid: MessageId, reason: CancelReason, *, xid: MessageId | None = None, force_kill: bool = False
+) -> Frame:
+    """Build a CANCEL."""
+    meta = {"code": reason.code, "attribution_class": reason.attribution.value, "message": reason.message}
+    return Frame(FrameType.CANCEL, rid, routing_id=xid, force_kill=force_kill, meta=meta)
+
+
+def read_cancel(meta: Mapping[str, Any]) -> CancelReason:
+    """Read a CANCEL. Parts that are absent or malformed read as none given: CANCELLED / internal."""
+    code = _text(meta, "code")
+    attribution = _attribution(meta) or AttributionClass.INTERNAL
+    return CancelReason(code or "CANCELLED", attribution, _text(meta, "message") or "the request was cancelled")

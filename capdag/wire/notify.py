@@ -1,0 +1,70 @@
+"""RELAY_NOTIFY: what a host offers to the switch (protocol-spec/wire.md, Relay)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from capdag.errors import RemoteProtocolError
+from capdag.urn import CapUrn, UrnError
+
+from .codec import FrameView
+from .frame import Frame, FrameType
+from .limits import Limits, read_limits
+
+
+class Notice(NamedTuple):
+    """A checked RELAY_NOTIFY. `installs` are the records as they came, `caps` what each offers, in order."""
+
+    limits: Limits
+    installs: list[Mapping[str, Any]]
+    caps: list[tuple[CapUrn, Mapping[str, Any]]]
+    stats: Mapping[str, Any] | None
+
+
+def notify_frame(limits: Limits, installs: list[Mapping[str, Any]], stats: Mapping[str, Any] | None = None) -> Frame:
+    """Build a RELAY_NOTIFY."""
+    payload: dict[str, Any] = {"installed_cartridges": installs}
+    if stats is not None:
+        payload["host_protocol_stats"] = stats
+    manifest = json.dumps(payload, separators=(",", ":")).encode()
+    return Frame(FrameType.RELAY_NOTIFY, 0, meta={"manifest": manifest, **limits._asdict()})
+
+
+def read_notify(view: FrameView) -> Notice:
+    """Read a RELAY_NOTIFY. Raises RemoteProtocolError naming the record and field at fault."""
+    limits = read_limits(view.meta, optional=True)
+    data = view.meta.get("manifest")
+    if not isinstance(data, bytes):
+        raise RemoteProtocolError(f"RELAY_NOTIFY needs a manifest as bytes holding JSON, not {type(data).__name__}")
+    try:
+        payload = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"the manifest of RELAY_NOTIFY is not JSON: {error}") from None
+    installs = payload.get("installed_cartridges") if isinstance(payload, dict) else None
+    if not isinstance(installs, list):
+        raise RemoteProtocolError("the manifest of RELAY_NOTIFY needs installed_cartridges as a list")
+    caps = [pair for install in installs for pair in _caps_of(install)]
+    stats = payload.get("host_protocol_stats")
+    return Notice(limits, installs, caps, stats if isinstance(stats, dict) else None)
+
+
+def _caps_of(install: object) -> list[tuple[CapUrn, Mapping[str, Any]]]:
+    if not isinstance(install, dict) or not isinstance(install.get("runtime_stats"), dict):
+        raise RemoteProtocolError("an installed cartridge must be an object with runtime_stats as an object")
+    if install.get("channel") not in ("release", "nightly"):
+        raise RemoteProtocolError(
+            f"installed cartridge channel must be release or nightly, not {install.get('channel')!r}"
+        )
+    if install.get("attachment_error"):
+        return []
+    found: list[tuple[CapUrn, Mapping[str, Any]]] = []
+    for group in install.get("cap_groups") or []:
+        for cap in (group.get("caps") if isinstance(group, dict) else None) or []:
+            text = cap.get("urn") if isinstance(cap, dict) else None
+            try:
+                found.append((CapUrn.parse(str(text)), install))
+            except UrnError as error:
+                raise RemoteProtocolError(f"installed cartridge {install.get('id')!r}: cap {text!r}: {error}") from None
+    return found

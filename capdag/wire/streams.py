@@ -1,0 +1,143 @@
+"""The life of the streams of one direction of a request, at its receiving end (protocol-spec/wire.md, Streams).
+
+Routers do not use this: checksums and counts are checked at the ends only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from capdag.errors import RemoteProtocolError
+
+from .checksum import fnv1a_64
+from .codec import FrameView, decode_value
+from .credit import ReceiveWindow
+from .frame import FrameType
+from .values import DEFAULT_MAX_ITEM, ItemReader
+
+MAX_STREAMS = 64
+"""Streams that one direction of a request may open (setting)."""
+
+
+class StreamHead(NamedTuple):
+    """What STREAM_START said. `output` is None for the main output."""
+
+    stream_id: str
+    media_urn: str
+    is_sequence: bool
+    unbounded: bool
+    output: str | None
+    meta: Mapping[str, Any]
+
+
+class Received(NamedTuple):
+    """What one CHUNK gave: whole values (scalar: one, sequence: any number), the meta of the item it began.
+
+    `grant_now` is the grant due at once: continuation CHUNKs of an item count as consumed on arrival. `owed` is how
+    many CHUNKs the receiver must count as consumed when it has used the values.
+    """
+
+    values: list[Any]
+    meta: Mapping[str, Any]
+    owed: int
+    grant_now: int
+
+
+class InStream:
+    """One incoming stream. Every method raises RemoteProtocolError when the sender breaks a rule."""
+
+    def __init__(self, head: StreamHead, initial_credit: int, max_item: int) -> None:
+        self.head = head
+        self.window = ReceiveWindow(initial_credit)
+        self.ended = False
+        self._chunks = 0
+        self._items = ItemReader(max_item)
+        self._meta: Mapping[str, Any] = {}
+
+    def chunk(self, view: FrameView) -> Received:
+        """Take a CHUNK: check credit, index, checksum and value."""
+        name = self.head.stream_id
+        if self.ended:
+            raise RemoteProtocolError(f"CHUNK after STREAM_END on stream {name!r}")
+        if not self.window.arrive():
+            raise CreditViolationError(f"CREDIT_VIOLATION: stream {name!r} sent a CHUNK without credit")
+        index, payload = view.fields[14], view.fields.get(6) or b""
+        if index != self._chunks:
+            raise RemoteProtocolError(f"stream {name!r}: CHUNK {index} came where {self._chunks} was due")
+        if fnv1a_64(payload) != view.fields[16]:
+            raise RemoteProtocolError(f"stream {name!r}: CHUNK {index} has a wrong checksum")
+        self._chunks += 1
+        if not self.head.is_sequence:
+            return Received([decode_value(payload)], view.meta, 1, 0)
+        return self._fragment(payload, view.meta)
+
+    def _fragment(self, payload: bytes, meta: Mapping[str, Any]) -> Received:
+        continued = self._items.inside_item
+        if not continued:
+            self._meta = meta
+        values = self._items.feed(payload)
+        return Received(values, self._meta, 0 if continued else 1, self.window.consume() if continued else 0)
+
+    def end(self, view: FrameView) -> None:
+        """Take the STREAM_END: check the count and that no item is open."""
+        name, count = self.head.stream_id, view.fields.get(15)
+        if self.ended:
+            raise RemoteProtocolError(f"a second STREAM_END on stream {name!r}")
+        if self._items.inside_item:
+            raise RemoteProtocolError(f"STREAM_END inside an item of stream {name!r}")
+        if count is not None and count != self._chunks:
+            raise RemoteProtocolError(f"stream {name!r} ended with chunk_count {count} after {self._chunks} CHUNKs")
+        self.ended = True
+
+
+class CreditViolationError(RemoteProtocolError):
+    """A CHUNK came that no credit covered."""
+
+    code = "CREDIT_VIOLATION"
+
+
+class InStreams:
+    """All incoming streams of one direction of one request."""
+
+    def __init__(
+        self, initial_credit: int, *, max_item: int = DEFAULT_MAX_ITEM, max_streams: int = MAX_STREAMS
+    ) -> None:
+        self._initial_credit = initial_credit
+        self._max_item = max_item
+        self._max_streams = max_streams
+        self._streams: dict[str, InStream] = {}
+
+    def start(self, view: FrameView) -> InStream:
+        """Open the stream of a STREAM_START. Raises RemoteProtocolError for a second one, or one too many."""
+        stream_id, media = view.stream_id, view.fields.get(12)
+        if stream_id is None or media is None:
+            raise RemoteProtocolError("STREAM_START needs stream_id and media_urn")
+        if stream_id in self._streams:
+            raise RemoteProtocolError(f"a second STREAM_START for stream {stream_id!r}")
+        if len(self._streams) >= self._max_streams:
+            raise RemoteProtocolError(f"more than {self._max_streams} streams in one request")
+        fields = view.fields
+        head = StreamHead(stream_id, media, fields.get(17) is True, fields.get(20) is True, fields.get(21), view.meta)
+        stream = InStream(head, self._initial_credit, self._max_item)
+        self._streams[stream_id] = stream
+        return stream
+
+    def of(self, view: FrameView) -> InStream:
+        """Return the stream a CHUNK or STREAM_END belongs to. Raises RemoteProtocolError for one never started."""
+        stream = self._streams.get(view.stream_id or "")
+        if stream is None:
+            raise RemoteProtocolError(f"{view.type.name} for stream {view.stream_id!r}, which was never started")
+        return stream
+
+    def check_ended(self) -> None:
+        """Check at a success END: every stream has ended. Raises RemoteProtocolError naming one that has not."""
+        for stream in self._streams.values():
+            if not stream.ended:
+                raise RemoteProtocolError(f"END while stream {stream.head.stream_id!r} is open")
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+
+STREAM_TYPES = frozenset({FrameType.STREAM_START, FrameType.CHUNK, FrameType.STREAM_END})
