@@ -24,7 +24,7 @@ from .frame import (
     MessageId,
     show_id,
 )
-from .framing import FrameSplitter, pack, pack_batch
+from .framing import FrameSplitter, pack
 from .handshake import (
     IDENTITY_CAP,
     CartridgeHello,
@@ -68,7 +68,7 @@ __all__ = [
     "RemoteProtocolError", "RequestTable", "SendWindow", "SeqAssigner", "StreamHead", "TableFullError",
     "body_end_frame", "cancel_frame", "credit_frame", "decode_frame", "decode_value", "encode_frame", "encode_value",
     "end_frame", "err_frame", "failure_of", "fnv1a_64", "hello_frame", "identity_request", "inspect", "is_success",
-    "item_payloads", "log_frame", "pack", "pack_batch", "policy_frame", "read_cancel", "read_cartridge_hello",
+    "item_payloads", "log_frame", "pack", "policy_frame", "read_cancel", "read_cartridge_hello",
     "read_failure", "read_hello", "read_log", "read_policy", "read_pools", "scalar_payloads", "show_id", "view_of",
     "with_routing_id", "write_pools",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from struct import Struct
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
@@ -27,18 +27,18 @@ class FrameSplitter:
         self._held = bytearray()
         self._needed = PREFIX_SIZE
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take the bytes of one read and return the bodies that are now whole.
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take the bytes of one read and yield the bodies that are now whole. To be consumed to its end.
 
-        Raises RemoteProtocolError for a length of 0 or over the limit, naming the stream offset and the first bytes.
+        Raises RemoteProtocolError, after the good bodies before it, for a length of 0 or over the limit, naming the
+        stream offset and the first bytes.
         """
         if self._held:
             self._held += data
             if len(self._held) < self._needed:
-                return []
+                return
             data = bytes(self._held)
             self._held.clear()
-        bodies = []
         position, end = 0, len(data)
         self._needed = PREFIX_SIZE
         while end - position >= PREFIX_SIZE:
@@ -49,12 +49,11 @@ class FrameSplitter:
                 self._needed = PREFIX_SIZE + size
                 break
             position += PREFIX_SIZE
-            bodies.append(data[position : position + size])
+            yield data[position : position + size]
             position += size
             self.offset += PREFIX_SIZE + size
         if position < end:
             self._held += data[position:]
-        return bodies
 
     def _bad_length(self, size: int, shown: bytes) -> RemoteProtocolError:
         return RemoteProtocolError(
@@ -77,12 +76,3 @@ def pack(view: FrameView, max_frame: int) -> bytes:
     if size > max_frame:
         raise LocalProtocolError(f"{view.type.name} of {size} bytes is over the link's max_frame of {max_frame}")
     return _PREFIX.pack(size) + view.body
-
-
-def pack_batch(batch: Iterable[FrameView]) -> bytes:
-    """Return the bytes of a batch: each body after its prefix."""
-    parts: list[bytes] = []
-    for view in batch:
-        parts.append(_PREFIX.pack(len(view.body)))
-        parts.append(view.body)
-    return b"".join(parts)

@@ -1,0 +1,108 @@
+"""Links: how frames get from one room to the next (protocol-spec/wire.md, Links).
+
+The law: no await between a read and the last append. `send` is a plain call; in one process host, switch and call are
+joined by such calls on lists of frames, over a socket by the same interface.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from capdag.wire import FrameView
+
+log = logging.getLogger(__name__)
+
+
+class Receiver(Protocol):
+    """What a link delivers to. Both methods are synchronous, never await and never raise."""
+
+    def deliver(self, batch: Sequence[FrameView]) -> None:
+        """Take the frames of one read, in order."""
+
+    def closed(self, reason: str) -> None:
+        """The link has ended: nothing more comes and nothing sent will arrive. Called once."""
+
+
+class Link(Protocol):
+    """One end of a link. After its end `send` ignores what it is given."""
+
+    name: str
+
+    def send(self, batch: Sequence[FrameView]) -> None:
+        """Queue or deliver frames, in order, without awaiting."""
+
+    def close(self) -> None:
+        """End the link from this side."""
+
+
+class Dispatcher:
+    """Makes a receiver's turns whole: a call made during a turn waits until that turn is over.
+
+    Rooms joined by plain calls would otherwise re-enter each other half-way through a change of state. One per
+    receiver; an exception ends its own call only, and is logged.
+    """
+
+    def __init__(self) -> None:
+        self._pending: deque[Callable[[], None]] = deque()
+        self._dispatching = False
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Run `call` now, or right after the turn that is under way."""
+        self._pending.append(call)
+        if self._dispatching:
+            return
+        self._dispatching = True
+        try:
+            while self._pending:
+                turn = self._pending.popleft()
+                try:
+                    turn()
+                except Exception:
+                    log.exception("a routing turn failed; its call ends, the others go on")
+        finally:
+            self._dispatching = False
+
+
+class LocalLink:
+    """One end of a link inside a process: `send` is the far end's `deliver`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._peer: LocalLink | None = None
+        self._receiver: Receiver | None = None
+        self._early: list[FrameView] = []
+
+    def connect(self, receiver: Receiver) -> None:
+        """Name the receiver of this end; frames sent before now are delivered first."""
+        self._receiver = receiver
+        if self._early:
+            early, self._early = self._early, []
+            receiver.deliver(early)
+
+    def send(self, batch: Sequence[FrameView]) -> None:
+        """Deliver to the far end."""
+        peer = self._peer
+        if peer is None or not batch:
+            return
+        if peer._receiver is None:
+            peer._early.extend(batch)
+        else:
+            peer._receiver.deliver(batch)
+
+    def close(self) -> None:
+        """End the link: the far end's receiver is told."""
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer._peer = None
+            if peer._receiver is not None:
+                peer._receiver.closed("the other side closed the link")
+
+
+def local_link_pair(name: str) -> tuple[LocalLink, LocalLink]:
+    """Return the two ends of a link inside this process."""
+    left, right = LocalLink(name), LocalLink(name)
+    left._peer, right._peer = right, left
+    return left, right

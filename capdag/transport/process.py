@@ -1,0 +1,268 @@
+"""A cartridge's process: spawned on the loop's own thread, owned from its first moment, always ended and reaped.
+
+Contract: "Processes". The process leads a session and so a process group of its own; whoever of that group is left
+when the process ends is killed before the reap, while the id of the group cannot belong to anyone else.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO
+
+import msgspec
+import trio
+
+from capdag.errors import AttributionClass, CapdagError
+from capdag.transport._exits import ExitStatus, OomKills, find_oom_counter, peek_exit, wait_for_exit
+from capdag.transport._guardian_main import RUN_ID_VARIABLE
+from capdag.transport.guardian import Guardian
+
+if sys.platform != "win32":
+    import fcntl
+
+REAP_LIMIT = 10.0
+"""Seconds that a process has for leaving after SIGKILL, before it is given up (one in uninterruptible sleep)."""
+
+PIPE_SIZE = 1 << 20
+"""Bytes asked for in the pipes of stdin and stdout, which raises throughput two to three times over 64 KiB."""
+
+_OMP_THREADS = "OMP_NUM_THREADS"
+
+ENGINE_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
+    {
+        "GOMP_SPINCOUNT": "0",
+        _OMP_THREADS: str(max(1, (os.cpu_count() or 1) - 1)),
+        "ORT_DISABLE_TELEMETRY": "1",
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+    }
+)
+"""What every engine gets: no spinning in idle threads, one core left to the host, no calls home."""
+
+_log = logging.getLogger(__name__)
+_oom_kills = OomKills(find_oom_counter())
+
+
+class SpawnError(CapdagError):
+    """A program could not be started. The text names the command, the reason and the remedy."""
+
+    code = "SPAWN_FAILED"
+    attribution = AttributionClass.ENVIRONMENT
+
+
+def child_environment(own: Mapping[str, str], run_id: str) -> dict[str, str]:
+    """Return the environment of a cartridge: this process's, the engines', the cartridge's `own`, and the run id.
+
+    Later ones win, except that an OMP_NUM_THREADS of this process stands over the engines' default.
+    """
+    inherited = dict(os.environ)
+    engines = {name: value for name, value in ENGINE_ENVIRONMENT.items() if name != _OMP_THREADS}
+    threads = inherited.get(_OMP_THREADS, ENGINE_ENVIRONMENT[_OMP_THREADS])
+    return {**inherited, **engines, _OMP_THREADS: threads, **own, RUN_ID_VARIABLE: run_id}
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | os.PathLike[str] | None = None,
+    guardian: Guardian | None = None,
+) -> ChildProcess:
+    """Start `command` in a session of its own with three pipes, and tell `guardian` its group at once.
+
+    Synchronous: there is no await at which a cancellation could lose the process. `env` is the whole environment;
+    with a guardian it must carry the guardian's run id, as `child_environment` gives it.
+
+    Raises `SpawnError` if the program cannot be started, `ValueError` if the run id is missing from `env`.
+    """
+    if guardian is not None and env.get(RUN_ID_VARIABLE) != guardian.run_id:
+        raise ValueError(f"env has no {RUN_ID_VARIABLE}={guardian.run_id}: build it with child_environment()")
+    if not command:
+        raise SpawnError("cannot start an empty command: give the program and its arguments as a list")
+    at_spawn = _oom_kills.count()
+    try:
+        popen = subprocess.Popen(  # noqa: S603
+            list(command),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            close_fds=True,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise SpawnError(f"cannot start {shlex.join(command)}: {_reason(error, command[0], cwd)}") from error
+    if guardian is not None:
+        guardian.add_group(popen.pid)
+    return ChildProcess(popen, guardian, at_spawn)
+
+
+def _reason(error: OSError | ValueError, program: str, cwd: str | os.PathLike[str] | None) -> str:
+    if not isinstance(error, OSError):
+        return f"{error}; correct the command, its folder or its environment"
+    if cwd is not None and error.filename == cwd:
+        return f"its working folder {os.fspath(cwd)} cannot be entered ({error.strerror}); create it or correct cwd"
+    match error.errno:
+        case errno.ENOENT if Path(program).is_file():
+            return f"the interpreter on the first line of {program} does not exist; install it or correct that line"
+        case errno.ENOENT:
+            return f"there is no program {program}; install it, or give its full path"
+        case errno.EACCES:
+            return f"{program} may not be run; make it executable (chmod +x) and its folders readable"
+        case errno.ENOEXEC:
+            return f"{program} is no program for this machine; begin a script with #! or name its interpreter"
+        case errno.EMFILE | errno.ENFILE:
+            return "no descriptor is left; raise the limit (ulimit -n) or run fewer cartridges"
+        case errno.EAGAIN | errno.ENOMEM:
+            return "the machine has no process or memory to give; raise the limits or run fewer cartridges"
+        case _:
+            return f"{error.strerror}; check the command by running it in a shell"
+
+
+class ChildProcess:
+    """A process that this one spawned, with its pipes.
+
+    The pipes are owned here. A link is given the descriptor's number, never closes it, and has ended before the
+    `close_*` of its pipe is called: a number that is still in use could by then name another file.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], guardian: Guardian | None, oom_kills_at_spawn: int) -> None:
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        assert popen.stderr is not None
+        self._popen = popen
+        self._guardian = guardian
+        self._oom_kills_at_spawn = oom_kills_at_spawn
+        self._status: ExitStatus | None = None
+        self._reaped = False
+        self._sent_kill = False
+        self._stdin, self._stdout, self._stderr = popen.stdin, popen.stdout, popen.stderr
+        self.pid = popen.pid
+        self.stdin_fd = popen.stdin.fileno()
+        self.stdout_fd = popen.stdout.fileno()
+        self.stderr_fd = popen.stderr.fileno()
+        for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd):
+            os.set_blocking(fd, False)
+        _enlarge(self.stdin_fd)
+        _enlarge(self.stdout_fd)
+
+    def __repr__(self) -> str:
+        status = self.exit_status()
+        return f"<ChildProcess {self.pid} {'running' if status is None else status.describe()}>"
+
+    def exit_status(self) -> ExitStatus | None:
+        """Return how the process ended, or None while it lives. Does not reap it."""
+        if self._status is None:
+            status = peek_exit(self._popen)
+            if status is not None and status.signal == signal.SIGKILL and not self._sent_kill:
+                status = msgspec.structs.replace(status, oom_killed=_oom_kills.claim(self._oom_kills_at_spawn))
+            self._status = status
+        return self._status
+
+    async def wait_exit(self) -> ExitStatus:
+        """Wait until the process has ended, without reaping it. Any number of tasks may wait; cancelling is free."""
+        while (status := self.exit_status()) is None:
+            await wait_for_exit(self._popen)
+        return status
+
+    def kill_group(self, sig: signal.Signals) -> None:
+        """Send a signal to the process and to all that stayed in its group. Does nothing once it is reaped."""
+        if self._reaped:
+            return
+        if sig == signal.SIGKILL and self.exit_status() is None:
+            self._sent_kill = True
+        try:
+            os.killpg(self.pid, sig)
+        except (ProcessLookupError, PermissionError):  # nobody is left; macOS says the latter of a zombie
+            return
+
+    async def stop(self, grace: float) -> ExitStatus:
+        """End the process and reap it: stdin closed, SIGTERM after half of `grace` seconds, SIGKILL after the rest.
+
+        Ends within `grace` + `REAP_LIMIT` seconds whatever the process does. If it cannot even be killed by then,
+        this is logged, the status says nothing, and the guardian keeps the group. Cancellation skips what is left of
+        the grace: the process is killed and reaped, shielded for `REAP_LIMIT` at most, before Cancelled goes on.
+        The pipes of stdout and stderr stay open, to be read to their end: see `close`.
+        """
+        try:
+            self.close_stdin()
+            if not await self._exits_within(grace / 2):
+                self.kill_group(signal.SIGTERM)
+                await self._exits_within(grace / 2)
+        finally:
+            status = await self._kill_and_reap()
+        return status
+
+    async def _exits_within(self, seconds: float) -> bool:
+        with trio.move_on_after(seconds):
+            await self.wait_exit()
+        return self.exit_status() is not None
+
+    async def _kill_and_reap(self) -> ExitStatus:
+        self.kill_group(signal.SIGKILL)
+        with trio.move_on_after(REAP_LIMIT, shield=True):
+            await self.wait_exit()
+            return self.reap()
+        _log.error("process %d is still there %g s after SIGKILL and is given up", self.pid, REAP_LIMIT)
+        return ExitStatus()
+
+    def reap(self) -> ExitStatus:
+        """Kill what is left of the group of a process that has ended, tell the guardian, reap; a second call is free.
+
+        Raises `RuntimeError` if the process lives: wait for its end, or stop it.
+        """
+        status = self.exit_status()
+        if status is None:
+            raise RuntimeError(f"process {self.pid} is running: stop() it, or wait_exit() first")
+        if not self._reaped:
+            if self._popen.returncode is None and status != ExitStatus():  # otherwise the id may be another's by now
+                self.kill_group(signal.SIGKILL)
+            # Told before the reap: from then on the group's id may be given to strangers.
+            if self._guardian is not None:
+                self._guardian.remove_group(self.pid)
+            self._popen.wait()
+            self._reaped = True
+        return status
+
+    def close_stdin(self) -> None:
+        """Close our end of the process's stdin, once."""
+        _close(self._stdin)
+
+    def close_stdout(self) -> None:
+        """Close our end of the process's stdout, once."""
+        _close(self._stdout)
+
+    def close_stderr(self) -> None:
+        """Close our end of the process's stderr, once."""
+        _close(self._stderr)
+
+    def close(self) -> None:
+        """Close all three pipes, once each."""
+        self.close_stdin()
+        self.close_stdout()
+        self.close_stderr()
+
+
+def _close(pipe: IO[bytes]) -> None:
+    if not pipe.closed:
+        trio.lowlevel.notify_closing(pipe.fileno())
+        pipe.close()
+
+
+def _enlarge(fd: int) -> None:
+    if sys.platform == "linux":
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+        except OSError:  # the user's quota of pipe memory is used up: slower, not wrong
+            return
