@@ -269,7 +269,8 @@ def _read_media(text: str, key: str, stored: str) -> MediaUrn:
 
 def bad_media(key: str, text: str, cause: UrnError) -> UrnError:
     """Return the error for an `in` or `out` that is not a media URN."""
-    return UrnError(f"bad_{key}", text, position_of(text, key), f'{key} must be a media URN, as in {key}="media:…": {cause}')
+    remedy = f'{key} must be a media URN, as in {key}="media:…": {cause}'
+    return UrnError(f"bad_{key}", text, position_of(text, key), remedy)
 
 
 TOP = MediaUrn({})

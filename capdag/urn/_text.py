@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Final
 
 from capdag.urn._error import UrnError
@@ -27,7 +28,7 @@ _ESCAPE = re.compile(r'\\(["\\])')
 _TO_ESCAPE = re.compile(r'(["\\])')
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _TAG = re.compile(
-    rf';*+(?P<before>[?!]?)(?P<key>{_KEY.pattern})(?P<after>[?!]?)'
+    rf";*+(?P<before>[?!]?)(?P<key>{_KEY.pattern})(?P<after>[?!]?)"
     rf'(?:=(?:"(?P<quoted>{_QUOTED.pattern})"|(?P<bare>{_BARE.pattern})))?(?=;|\Z)'
 )
 
@@ -138,7 +139,7 @@ def _quote_fault(text: str, opening: int) -> UrnError:
         return UrnError("invalid_character", text, pos + 1, "only ';' or the end may follow the closing quote")
     if pos + 1 >= len(text):
         return UrnError("unterminated_quote", text, opening, "close the quote that opens here")
-    return UrnError("invalid_escape", text, pos, r'within quotes write \\ for a backslash and \" for a quote')
+    return UrnError("invalid_escape", text, pos, r"within quotes write \\ for a backslash and \" for a quote")
 
 
 def _two_marks(text: str, position: int) -> UrnError:
@@ -236,11 +237,11 @@ def _escaped(value: str) -> str:
 
 
 def check_serialisable(prefix: str, tags: Mapping[str, str]) -> None:
-    """Refuse tags whose text the public package could write but not read back.
+    r"""Refuse tags whose text the public package could write but not read back.
 
     It leaves out the quotes around a value that has none of `;` `=` `"` `\`, space or an upper-case letter, whatever
     else is in it. Such text goes over the wire in a cap and would break at the peer.
     """
-    if all(_PLAIN.fullmatch(key) and _PLAIN.fullmatch(stored) and stored not in _CLASHES for key, stored in tags.items()):
+    if all(map(_PLAIN.fullmatch, chain(tags, tags.values()))) and _CLASHES.isdisjoint(tags.values()):
         return
     scan(f"{prefix}:{';'.join([_written(key, stored, _quoted_by_public) for key, stored in tags.items()])}")
