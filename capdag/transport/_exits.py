@@ -45,7 +45,7 @@ def peek_exit(process: subprocess.Popen[bytes]) -> ExitStatus | None:
 
     Where the system cannot look without reaping (macOS before Python 3.13), this reaps.
     """
-    if not hasattr(os, "waitid"):
+    if process.returncode is not None or not hasattr(os, "waitid"):
         code = process.poll()
         if code is None:
             return None
@@ -64,11 +64,13 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
 
     A cancelled wait changes nothing.
     """
+    if peek_exit(process) is not None:  # and perhaps reaped: its id may be a stranger's
+        await trio.lowlevel.checkpoint()
+        return
     try:
         pidfd = os.pidfd_open(process.pid)
     except (AttributeError, OSError):  # no such call, or no descriptor left to give: a stop must work even then
-        await trio.lowlevel.checkpoint()
-        while peek_exit(process) is None:
+        while peek_exit(process) is None:  # noqa: ASYNC110 - nothing in this process could set an event
             await trio.sleep(POLL_INTERVAL)
         return
     try:

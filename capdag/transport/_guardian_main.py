@@ -108,7 +108,7 @@ def _attempt(action, *arguments) -> None:  # type: ignore[no-untyped-def]  # typ
     try:
         action(*arguments)
     except OSError:  # gone already, or not ours to touch: the rest must still be done
-        pass
+        return
 
 
 def main(arguments: list[str]) -> None:

@@ -18,7 +18,7 @@ READ_SIZE = 65_536
 """One read. Larger reads make the allocator map and unmap memory each time."""
 
 _LAST_READS = 64
-"""Reads made of a descriptor whose process has ended: more than any pipe holds, yet bounded if a grandchild writes on."""
+"""Reads made of a descriptor whose process has ended: more than a pipe holds, bounded if a grandchild writes on."""
 
 
 class LinkEnd(Enum):

@@ -30,9 +30,14 @@ class Outbox:
         self.bytes_queued = 0
         self.error: OSError | None = None
 
+    @property
+    def broken(self) -> bool:
+        """True once a write failed; `error` says how."""
+        return self.error is not None
+
     def append(self, data: bytes) -> None:
         """Write or queue `data`. After the end it is ignored."""
-        if self._closed or self.error is not None or not data:
+        if self._closed or self.broken or not data:
             return
         self._queue.append(data)
         self.bytes_queued += len(data)
@@ -42,7 +47,7 @@ class Outbox:
             if self._idle.is_set():
                 self._idle = trio.Event()
             self._wake.set()
-        elif self.error is not None:
+        elif self.broken:
             self._wake.set()
 
     def _write_some(self) -> bool:
@@ -75,10 +80,10 @@ class Outbox:
         The caller closes the descriptor afterwards, in every case.
         """
         try:
-            while self.error is None:
+            while not self.broken:
                 if not self._write_some():
                     await trio.lowlevel.wait_writable(self._fd)
-                elif self.error is None:
+                elif not self.broken:
                     await self._park()
         finally:
             self._closed = True

@@ -16,15 +16,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 import trio
 
 from capdag.errors import AttributionClass, CapdagError
-from capdag.transport._exits import ExitStatus, OomKills, find_oom_counter, peek_exit, wait_for_exit
-from capdag.transport._guardian_main import RUN_ID_VARIABLE
-from capdag.transport.guardian import Guardian
+
+from ._exits import ExitStatus, OomKills, find_oom_counter, peek_exit, wait_for_exit
+from ._guardian_main import RUN_ID_VARIABLE
+
+if TYPE_CHECKING:
+    from .guardian import Guardian
 
 if sys.platform != "win32":
     import fcntl
@@ -37,10 +40,18 @@ PIPE_SIZE = 1 << 20
 
 _OMP_THREADS = "OMP_NUM_THREADS"
 
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))  # a container may have fewer than the machine
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
 ENGINE_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
         "GOMP_SPINCOUNT": "0",
-        _OMP_THREADS: str(max(1, (os.cpu_count() or 1) - 1)),
+        _OMP_THREADS: str(max(1, _cores() - 1)),
         "ORT_DISABLE_TELEMETRY": "1",
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
@@ -90,7 +101,7 @@ def spawn(
         raise SpawnError("cannot start an empty command: give the program and its arguments as a list")
     at_spawn = _oom_kills.count()
     try:
-        popen = subprocess.Popen(  # noqa: S603
+        popen = subprocess.Popen(
             list(command),
             bufsize=0,
             stdin=subprocess.PIPE,
@@ -145,7 +156,6 @@ class ChildProcess:
         self._guardian = guardian
         self._oom_kills_at_spawn = oom_kills_at_spawn
         self._status: ExitStatus | None = None
-        self._reaped = False
         self._sent_kill = False
         self._stdin, self._stdout, self._stderr = popen.stdin, popen.stdout, popen.stderr
         self.pid = popen.pid
@@ -158,7 +168,7 @@ class ChildProcess:
         _enlarge(self.stdout_fd)
 
     def __repr__(self) -> str:
-        status = self.exit_status()
+        status = peek_exit(self._popen)
         return f"<ChildProcess {self.pid} {'running' if status is None else status.describe()}>"
 
     def exit_status(self) -> ExitStatus | None:
@@ -172,15 +182,17 @@ class ChildProcess:
 
     async def wait_exit(self) -> ExitStatus:
         """Wait until the process has ended, without reaping it. Any number of tasks may wait; cancelling is free."""
-        while (status := self.exit_status()) is None:
-            await wait_for_exit(self._popen)
+        await wait_for_exit(self._popen)
+        status = self.exit_status()
+        assert status is not None
         return status
 
     def kill_group(self, sig: signal.Signals) -> None:
         """Send a signal to the process and to all that stayed in its group. Does nothing once it is reaped."""
-        if self._reaped:
+        status = self.exit_status()
+        if self._popen.returncode is not None or status == ExitStatus():  # reaped, by us or by somebody else
             return
-        if sig == signal.SIGKILL and self.exit_status() is None:
+        if status is None and sig == signal.SIGKILL:
             self._sent_kill = True
         try:
             os.killpg(self.pid, sig)
@@ -225,14 +237,11 @@ class ChildProcess:
         status = self.exit_status()
         if status is None:
             raise RuntimeError(f"process {self.pid} is running: stop() it, or wait_exit() first")
-        if not self._reaped:
-            if self._popen.returncode is None and status != ExitStatus():  # otherwise the id may be another's by now
-                self.kill_group(signal.SIGKILL)
-            # Told before the reap: from then on the group's id may be given to strangers.
-            if self._guardian is not None:
-                self._guardian.remove_group(self.pid)
-            self._popen.wait()
-            self._reaped = True
+        self.kill_group(signal.SIGKILL)
+        if self._guardian is not None:  # told before the reap, after which the group's id may be given to strangers
+            self._guardian.remove_group(self.pid)
+            self._guardian = None
+        self._popen.wait()
         return status
 
     def close_stdin(self) -> None:
