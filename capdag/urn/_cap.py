@@ -10,7 +10,7 @@ from types import MappingProxyType
 from capdag.urn._error import UrnError
 from capdag.urn._forms import MISSING_CLOSED, MISSING_OPEN, all_fit, all_meet, form_of
 from capdag.urn._tagged import CACHED_PARSES, CACHED_TEXT, MediaUrn
-from capdag.urn._text import check_serialisable, checked_tags, position_of, render, scan
+from capdag.urn._text import checked_tags, joined, position_of, public_text, scan, segment, unreadable_key
 
 _RESERVED = ("in", "out", "effect")
 
@@ -54,7 +54,7 @@ _EFFECTS = {
     "?": Effect.OPEN,
     "*": Effect.OPEN,
 }
-_WRITTEN_EFFECT = {Effect.NONE: "none", Effect.PATCH: "patch", Effect.OPEN: "?"}
+_STORED_EFFECTS = {Effect.NONE: "none", Effect.PATCH: "patch", Effect.OPEN: "?"}
 
 
 class CapUrn:
@@ -94,32 +94,22 @@ class CapUrn:
     def _fill(
         self, in_media: MediaUrn, out_media: MediaUrn, effect: Effect, tags: dict[str, str], text: str | None
     ) -> None:
-        """Take checked tags in key order; `text` is what was read, for error messages."""
-        self._in, self._out, self._effect, self._tags = in_media, out_media, effect, tags
-        self._text = render("cap", self._all_tags())
-        self._check_media(text)
-        try:
-            check_serialisable("cap", tags)
-        except UrnError as error:
-            raise UrnError("tags_not_serialisable", text or self._text, None, error.remedy) from error
-        self._check_effect(text or self._text)
-
-    def _all_tags(self) -> dict[str, str]:
-        tags = dict(self._tags)
-        if not self._in.is_top:
-            tags["in"] = str(self._in)
-        if not self._out.is_top:
-            tags["out"] = str(self._out)
-        if self._effect is not Effect.DECLARED:
-            tags["effect"] = _WRITTEN_EFFECT[self._effect]
-        return tags if len(tags) == len(self._tags) else dict(sorted(tags.items()))
-
-    def _check_media(self, text: str | None) -> None:
+        """Take checked tags in key order; `text` is what was read, None when built."""
+        self._in = _settled("in", in_media, text)
+        self._out = _settled("out", out_media, text)
+        self._effect = effect
+        self._tags = tags
+        segments = [(key, segment(key, stored)) for key, stored in tags.items()]
+        if not (text or "").isascii() or any('"' in written for _, written in segments):
+            _check_readable(tags, text)
         for key, media in (("in", self._in), ("out", self._out)):
-            try:
-                check_serialisable("media", media.tags)
-            except UrnError as error:
-                raise bad_media(key, text or self._text, error) from error
+            if not media.is_top:
+                segments.append((key, segment(key, str(media))))
+        if effect is not Effect.DECLARED:
+            segments.append(("effect", segment("effect", _STORED_EFFECTS[effect])))
+        segments.sort()
+        self._text = joined("cap", [written for _, written in segments])
+        self._check_effect(text or self._text)
 
     def _check_effect(self, text: str) -> None:
         if self._effect is Effect.DECLARED and self._in.is_top and self._out.is_top and not self._tags:
@@ -260,17 +250,40 @@ def _parse_cached(text: str) -> CapUrn:
 
 def _read_media(text: str, key: str, stored: str) -> MediaUrn:
     if stored == "*":
-        return TOP
+        return _TOP
     try:
         return MediaUrn.parse(stored)
     except UrnError as error:
-        raise bad_media(key, text, error) from error
+        raise _bad_media(key, text, error) from error
 
 
-def bad_media(key: str, text: str, cause: UrnError) -> UrnError:
-    """Return the error for an `in` or `out` that is not a media URN."""
+def _settled(key: str, media: MediaUrn, text: str | None) -> MediaUrn:
+    """Return the media that a peer reads back from what the public package writes for it, or raise `UrnError`."""
+    if '"' not in str(media):
+        return media
+    try:
+        return MediaUrn.parse(public_text("media", media.tags))
+    except UrnError as error:
+        raise _bad_media(key, text, error) from error
+
+
+def _bad_media(key: str, text: str | None, cause: UrnError) -> UrnError:
     remedy = f'{key} must be a media URN, as in {key}="media:…": {cause}'
+    if text is None:
+        return UrnError(f"bad_{key}", cause.text, None, remedy)
     return UrnError(f"bad_{key}", text, position_of(text, key), remedy)
 
 
-TOP = MediaUrn({})
+def _check_readable(tags: dict[str, str], text: str | None) -> None:
+    """Refuse tags that a peer could not read back from what the public package writes for them."""
+    public = public_text("cap", tags)
+    try:
+        scan(public)
+    except UrnError as error:
+        key = unreadable_key(tags) or ""
+        remedy = f"in a cap, give {key!r} a value of letters, digits and _ - / : . * ? !: peers write it without quotes"
+        at = None if text is None else position_of(text, key)
+        raise UrnError("tags_not_serialisable", text or public, at, remedy) from error
+
+
+_TOP = MediaUrn({})

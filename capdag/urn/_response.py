@@ -21,7 +21,7 @@ def response_media(cap: CapUrn, received: MediaUrn | None = None) -> MediaUrn:
     if cap.effect is Effect.NONE:
         return given
     if cap.effect is Effect.PATCH:
-        return cap.in_media.delta(cap.out_media, given)
+        return _patched(given, cap)
     return cap.out_media
 
 
@@ -31,3 +31,11 @@ def admits_response(cap: CapUrn, received: MediaUrn, emitted: MediaUrn) -> bool:
     if cap.effect is Effect.DECLARED:
         return emitted.satisfies(promised)
     return emitted.is_equivalent(promised)
+
+
+def _patched(given: MediaUrn, cap: CapUrn) -> MediaUrn:
+    """Apply to `given` what changes from the cap's in to its out; keys that are equal in both are left alone."""
+    before, after = cap.in_media.tags, cap.out_media.tags
+    tags = {key: stored for key, stored in given.tags.items() if before.get(key) == after.get(key)}
+    tags.update((key, stored) for key, stored in after.items() if before.get(key) != stored)
+    return MediaUrn(tags)

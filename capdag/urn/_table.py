@@ -51,10 +51,17 @@ class _Ranking(Generic[T]):
         self._rest = rest
 
     def __iter__(self) -> Iterator[Registration[T]]:
-        yield from self._found
+        # By position, not `yield from`: a look-up made meanwhile may have found more.
+        position = 0
+        while position < len(self._found) or self._find():
+            yield self._found[position]
+            position += 1
+
+    def _find(self) -> bool:
         for registration in self._rest:
             self._found.append(registration)
-            yield registration
+            return True
+        return False
 
 
 class CapTable(Generic[T]):

@@ -8,7 +8,18 @@ from types import MappingProxyType
 from typing import Self
 
 from capdag.urn._error import UrnError
-from capdag.urn._forms import MISSING_CLOSED, MISSING_OPEN, all_fit, all_meet, form_of
+from capdag.urn._forms import (
+    ABSENT,
+    ABSENT_OR_NOT,
+    EXACT,
+    MISSING_CLOSED,
+    MISSING_OPEN,
+    PRESENT,
+    PRESENT_NOT,
+    all_fit,
+    all_meet,
+    form_of,
+)
 from capdag.urn._text import check_keys, check_surrogates, checked_tags, render, scan
 
 CACHED_PARSES = 4_096
@@ -21,8 +32,8 @@ class TaggedUrn:
     """A prefix and a set of tags. Immutable; equal when the canonical texts are.
 
     Between two URNs `a conforms_to b` reads: every tag of a fits b's. A key that one of them lacks counts as open.
-    `satisfies` and `may_satisfy` read the left side as complete instead: a key that it lacks is unset. Comparing
-    different prefixes raises `UrnError` of kind `prefix_mismatch`.
+    `satisfies` reads the left side as complete instead: a key that it lacks is unset. Comparing different prefixes
+    raises `UrnError` of kind `prefix_mismatch`.
     """
 
     __slots__ = ("_prefix", "_tags", "_text")
@@ -33,8 +44,10 @@ class TaggedUrn:
 
     def __init__(self, prefix: str, tags: Mapping[str, str]) -> None:
         """Build from a prefix and stored tag texts: `*` present, `v` exact, `!` absent, `?` open, `!=v`, `?=v`."""
-        if not prefix or ":" in prefix or prefix != prefix.lstrip():
-            raise UrnError("empty_prefix", prefix, None, "a prefix is a text without colon and leading white space")
+        if not prefix:
+            raise UrnError("empty_prefix", prefix, None, "give a prefix, as in media or cap")
+        if ":" in prefix or prefix[0].isspace():
+            raise UrnError("invalid_character", prefix, None, "a prefix has no colon and no leading white space")
         check_surrogates(prefix)
         self._fill(prefix.lower(), checked_tags(tags))
 
@@ -95,19 +108,14 @@ class TaggedUrn:
         self._check_prefix(other)
         return all_meet(self._tags, other._tags, MISSING_OPEN)
 
-    def may_satisfy(self, pattern: TaggedUrn) -> bool:
-        """Tell whether this URN, read as a complete description, could overlap `pattern`."""
-        self._check_prefix(pattern)
-        return all_meet(self._tags, pattern._tags, MISSING_CLOSED)
-
     def specificity(self) -> int:
         """Return the sum of the scores of the tags' forms."""
         return sum(map(form_of, self._tags.values()))
 
     def form_counts(self) -> tuple[int, int, int, int, int]:
         """Count the tags that are absent, exact, present-not, present and absent-or-not."""
-        forms = [form_of(stored) for stored in self._tags.values()]
-        return forms.count(5), forms.count(4), forms.count(3), forms.count(2), forms.count(1)
+        count = [form_of(stored) for stored in self._tags.values()].count
+        return count(ABSENT), count(EXACT), count(PRESENT_NOT), count(PRESENT), count(ABSENT_OR_NOT)
 
     def _check_prefix(self, other: TaggedUrn) -> None:
         if self._prefix != other._prefix:
@@ -131,7 +139,9 @@ class TaggedUrn:
 class MediaUrn(TaggedUrn):
     """A tagged URN with the prefix `media`. `media:` describes everything, `media:void` nothing at all."""
 
-    __slots__ = ()
+    __slots__ = ("_unconstrained",)
+
+    _unconstrained: bool
 
     def __init__(self, tags: Mapping[str, str]) -> None:
         """Build from stored tag texts, as `TaggedUrn` does."""
@@ -148,6 +158,7 @@ class MediaUrn(TaggedUrn):
             raise UrnError("wrong_prefix", self._text, 0, "a media URN starts with media:")
         if "void" in tags and len(tags) > 1:
             raise UrnError("void_not_atomic", self._text, None, "media:void stands alone: drop it or the other tags")
+        self._unconstrained = all(stored == "?" for stored in tags.values())
 
     @property
     def is_top(self) -> bool:
@@ -161,20 +172,8 @@ class MediaUrn(TaggedUrn):
 
     @property
     def is_unconstrained(self) -> bool:
-        """True when every tag is open, so that nothing is asked."""
-        return all(stored == "?" for stored in self._tags.values())
-
-    def delta(self, target: MediaUrn, received: MediaUrn) -> MediaUrn:
-        """Apply to `received` what changes from this URN to `target`; keys equal in both are left alone."""
-        tags = dict(received._tags)
-        for key in self._tags.keys() | target._tags.keys():
-            stored = target._tags.get(key)
-            if stored == self._tags.get(key):
-                continue
-            tags.pop(key, None)
-            if stored is not None:
-                tags[key] = stored
-        return MediaUrn(tags)
+        """True when every tag is open, so that nothing is asked; true of `media:`."""
+        return self._unconstrained
 
 
 @lru_cache(CACHED_PARSES)

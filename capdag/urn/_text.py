@@ -7,8 +7,7 @@ has failed. Every step is linear in the text, and sorting the tags makes the who
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from capdag.urn._error import UrnError
@@ -157,7 +156,7 @@ def check_keys(tags: Mapping[str, str], text: str) -> None:
     """Refuse a key whose lower case is not a key (`İ` becomes two characters): no text could carry it."""
     for key in tags:
         if not _KEY.fullmatch(key):
-            raise UrnError("invalid_character", text, None, f"the key {key!r} is not legal: {_KEY_RULE}")
+            raise UrnError("invalid_character", text, position_of(text, key), f"its lower case is no key: {_KEY_RULE}")
 
 
 def checked_tags(given: Mapping[str, str]) -> dict[str, str]:
@@ -195,13 +194,19 @@ def position_of(text: str, key: str) -> int | None:
 
 def render(prefix: str, tags: Mapping[str, str]) -> str:
     """Return the canonical text of stored tags that are in key order."""
-    text = f"{prefix}:{';'.join([_segment(key, stored) for key, stored in tags.items()])}"
+    return joined(prefix, [segment(key, stored) for key, stored in tags.items()])
+
+
+def joined(prefix: str, segments: Iterable[str]) -> str:
+    """Put segments together, within the limit of a text: what is written can be read back."""
+    text = f"{prefix}:{';'.join(segments)}"
     if len(text) > MAX_TEXT:
         raise UrnError("too_long", text, MAX_TEXT, f"its canonical text may have {MAX_TEXT:,} characters")
     return text
 
 
-def _segment(key: str, stored: str) -> str:
+def segment(key: str, stored: str) -> str:
+    """Return one tag as canonical text writes it."""
     # An operand such as the `*` of `?=*` is legal only as part of a quoted text.
     return f'{key}="{stored}"' if stored in _CLASHES else _written(key, stored, _quoted)
 
@@ -228,20 +233,26 @@ def _quoted(value: str) -> str:
     return f'"{_escaped(value)}"'
 
 
-def _quoted_by_public(value: str) -> str:
-    return f'"{_escaped(value)}"' if any(c in ';="\\ ' or c.isupper() for c in value) else value
-
-
 def _escaped(value: str) -> str:
     return _TO_ESCAPE.sub(r"\\\1", value)
 
 
-def check_serialisable(prefix: str, tags: Mapping[str, str]) -> None:
-    r"""Refuse tags whose text the public package could write but not read back.
+def public_text(prefix: str, tags: Mapping[str, str]) -> str:
+    r"""Return the text that the public package writes for stored tags; it cannot always be read back.
 
     It leaves out the quotes around a value that has none of `;` `=` `"` `\`, space or an upper-case letter, whatever
-    else is in it. Such text goes over the wire in a cap and would break at the peer.
+    else is in it. A text of ours without quotes is the same there.
     """
-    if all(map(_PLAIN.fullmatch, chain(tags, tags.values()))) and _CLASHES.isdisjoint(tags.values()):
-        return
-    scan(f"{prefix}:{';'.join([_written(key, stored, _quoted_by_public) for key, stored in tags.items()])}")
+    return joined(prefix, [_written(key, stored, _quoted_by_public) for key, stored in tags.items()])
+
+
+def unreadable_key(tags: Mapping[str, str]) -> str | None:
+    """Return the first key whose tag cannot be read back from `public_text`."""
+    for key, stored in tags.items():
+        if stored in _CLASHES or not _TAG.fullmatch(_written(key, stored, _quoted_by_public)):
+            return key
+    return None
+
+
+def _quoted_by_public(value: str) -> str:
+    return f'"{_escaped(value)}"' if any(c in ';="\\ ' or c.isupper() for c in value) else value
