@@ -42,10 +42,18 @@ def _split_text(text: str, max_chunk: int) -> Iterator[str]:
     start = 0
     while start < len(data):
         end = min(start + max_chunk, len(data))
-        while end < len(data) and end > start + 1 and data[end] & 0xC0 == 0x80:
+        while end > start and _inside_character(data, end):
             end -= 1
+        if end == start:  # max_chunk is less than this character takes: it goes whole
+            end += 1
+            while _inside_character(data, end):
+                end += 1
         yield data[start:end].decode()
         start = end
+
+
+def _inside_character(data: bytes, position: int) -> bool:
+    return position < len(data) and data[position] & 0xC0 == 0x80
 
 
 def item_payloads(item: Any, max_chunk: int) -> list[bytes]:

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from capdag.errors import RemoteProtocolError
+from capdag.wire import (
+    DEFAULT_LIMITS,
+    Frame,
+    FrameType,
+    IdentityCheck,
+    Limits,
+    PoolState,
+    encode_frame,
+    encode_value,
+    fnv1a_64,
+    hello_frame,
+    identity_request,
+    inspect,
+    read_cartridge_hello,
+    read_hello,
+    read_pools,
+    view_of,
+    write_pools,
+)
+from capdag.wire.manifest import identity_cap, read_manifest
+from tests.vectors import load, named
+
+# The package takes any JSON for pool counts; ours wants what the contract says. A float or negative count is a fault.
+STRICTER_ON_PURPOSE = {"cart_hello_pool_negative", "cart_hello_pool_float"}
+
+
+@pytest.mark.parametrize("row", load("wire/handshake"), ids=named)
+def test_hello_vectors(row: dict[str, Any]) -> None:
+    view = inspect(bytes.fromhex(row["hex"]))
+    from_cartridge = row["peer_role"] == "host"
+    if row["result"] == "ok" and row["name"] not in STRICTER_ON_PURPOSE:
+        theirs = read_cartridge_hello(view).limits if from_cartridge else read_hello(view)
+        assert DEFAULT_LIMITS.negotiate(theirs)._asdict() == row["limits"]
+    else:
+        with pytest.raises(RemoteProtocolError):
+            read_cartridge_hello(view) if from_cartridge else read_hello(view)
+
+
+def test_a_first_frame_that_is_no_hello_is_named() -> None:
+    with pytest.raises(RemoteProtocolError, match="must be HELLO, not HEARTBEAT"):
+        read_hello(view_of(Frame(FrameType.HEARTBEAT, 1)))
+
+
+def test_hello_round_trip() -> None:
+    limits = Limits(70_000, 1_000, 2, 7)
+    pools = {"all": PoolState(1, 1, 0, 0, None, ("cap:effect=none",)), "cap:effect=none": PoolState(available=4)}
+    hello = read_cartridge_hello(inspect(encode_frame(hello_frame(limits, manifest=b"{}", pools=pools))))
+    assert hello == (limits, b"{}", pools)
+
+
+def answer(nonce: bytes, *, checksum: int | None = None) -> list[Frame]:
+    payload = encode_value(nonce)
+    return [
+        Frame(FrameType.STREAM_START, 1, stream_id="r", media_urn="media:"),
+        Frame(
+            FrameType.CHUNK, 1, stream_id="r", payload=payload, chunk_index=0, checksum=checksum or fnv1a_64(payload)
+        ),
+        Frame(FrameType.STREAM_END, 1, stream_id="r", chunk_count=1),
+        Frame(FrameType.END, 1, eof=True),
+    ]
+
+
+def check(nonce: bytes, frames: list[Frame]) -> bool:
+    identity = IdentityCheck(nonce)
+    return [identity.feed(view_of(frame)) for frame in frames][-1]
+
+
+def test_identity_is_proved_by_the_echo() -> None:
+    nonce = bytes(range(32))
+    assert all(frame.seq == 0 and frame.routing_id is None for frame in identity_request(1, nonce))
+    log = Frame(FrameType.LOG, 1, meta={"level": "info", "message": "m", "attribution_class": "internal"})
+    assert check(nonce, [log, *answer(nonce)])
+
+
+@pytest.mark.parametrize(
+    ("frames", "complaint"),
+    [
+        (answer(b"other"), "not the nonce"),
+        (answer(b"x" * 40), "longer than the nonce"),
+        (answer(bytes(32), checksum=5), "wrong checksum"),
+        (answer(bytes(32))[3:], "without CHUNK"),
+        (
+            [Frame(FrameType.ERR, 1, meta={"code": "X", "message": "m", "attribution_class": "input"})],
+            "ended with X: m",
+        ),
+    ],
+)
+def test_identity_failures(frames: list[Frame], complaint: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        check(bytes(32), frames)
+
+
+def test_pools_name_the_field_at_fault() -> None:
+    with pytest.raises(RemoteProtocolError, match="pool 'all' needs queued"):
+        read_pools(b'{"all":{"declared":0,"configured":0,"active":0}}')
+    assert read_pools(write_pools({"a": PoolState(2, 1, 0, 3)})) == {"a": PoolState(2, 1, 0, 3)}
+
+
+@pytest.mark.parametrize(("state", "bound"), [((0, 0), 0), ((4, 2), 2), ((4, 0, 0, 0, 3), 3), ((4, 2, 0, 0, 0), 2)])
+def test_effective_capacity(state: tuple[int, ...], bound: int) -> None:
+    assert PoolState(*state).effective == bound
+
+
+def manifest(**changes: Any) -> bytes:
+    groups = [{"name": "g", "caps": [identity_cap(), {"urn": "cap:echo;in=media:octets;out=media:octets"}]}]
+    whole = {
+        "name": "m", "version": "1", "channel": "release", "registry_url": None, "description": "",
+        "cap_groups": groups,
+    }  # fmt: skip
+    return json.dumps({**whole, **changes}).encode()
+
+
+def test_a_manifest_is_read() -> None:
+    found = read_manifest(manifest())
+    assert [str(cap.urn) for cap in found.caps] == ["cap:effect=none", "cap:echo;in=media:octets;out=media:octets"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"name": 7}, "needs name as text, not 7"),
+        ({"channel": "beta"}, "release or nightly, not 'beta'"),
+        ({"registry_url": 5}, "registry_url"),
+        ({"cap_groups": []}, "non-empty list"),
+        ({"cap_groups": [{"name": "g", "caps": [{"urn": "cap:x;out=media:a"}]}]}, "identity cap"),
+        ({"cap_groups": [{"name": "g", "caps": [{"urn": "not a urn"}]}]}, "cap 'not a urn' of group 'g'"),
+    ],
+)
+def test_a_bad_manifest_names_its_fault(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        read_manifest(manifest(**changes))

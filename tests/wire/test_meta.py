@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from capdag.errors import AttributionClass, RemoteProtocolError
+from capdag.wire import (
+    CancelReason,
+    Failure,
+    LogRecord,
+    cancel_frame,
+    end_frame,
+    err_frame,
+    failure_of,
+    inspect,
+    is_success,
+    log_frame,
+    read_cancel,
+    read_failure,
+    read_log,
+    view_of,
+)
+from tests.vectors import load, named
+
+ROWS = {row["name"]: row for row in load("wire/accessors")}
+
+
+def meta_of(name: str) -> Any:
+    return inspect(bytes.fromhex(ROWS[name]["hex"])).meta
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row["name"].startswith("err_")], ids=named)
+def test_an_err_that_lacks_what_it_needs_is_refused_never_guessed(row: dict[str, Any]) -> None:
+    meta = meta_of(row["name"])
+    if row["name"] == "err_int_arg":
+        assert read_failure(meta).code == "X"
+        return
+    with pytest.raises(RemoteProtocolError):
+        read_failure(meta)
+    assert failure_of(meta).code == "PROTOCOL_VIOLATION"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row["name"].startswith("log_")], ids=named)
+def test_logs(row: dict[str, Any]) -> None:
+    record = read_log(meta_of(row["name"]))
+    assert record.level == row["reads"]["log_level"]
+    assert record.progress == row["reads"]["log_progress"]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row["name"].startswith("end_")], ids=named)
+def test_only_exit_code_zero_is_success(row: dict[str, Any]) -> None:
+    code = row["reads"]["exit_code"]
+    assert is_success(meta_of(row["name"])) == (code == 0 and code is not False)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row["name"].startswith("cancel_")], ids=named)
+def test_cancel_reasons(row: dict[str, Any]) -> None:
+    wanted = row["reads"]["cancel_reason"]
+    reason = read_cancel(meta_of(row["name"]))
+    assert (reason.code, reason.attribution) == (wanted["terminal_code"], wanted["terminal_class"])
+
+
+def test_round_trips() -> None:
+    failure = Failure("X", AttributionClass.INPUT, "why", {"limit": 3, "seen": 4})
+    assert read_failure(view_of(err_frame(1, failure, xid=2, seq=7)).meta) == failure
+    for record in (
+        LogRecord("progress", "half", 0.5),
+        LogRecord("info", "m", None, AttributionClass.USER, {"position": 2}),
+    ):
+        assert read_log(view_of(log_frame(1, record)).meta) == record
+    reason = CancelReason("ABORTED_COLLATERAL", AttributionClass.RESOURCE, "a neighbour failed")
+    assert read_cancel(view_of(cancel_frame(1, reason)).meta) == reason
+    assert is_success(view_of(end_frame(1)).meta)
