@@ -1,0 +1,215 @@
+"""One typed configuration from one TOML file, with errors that name the key, the value and the remedy.
+
+Everything has a default, and no file is needed. A value that is `UNSET` is left to the room it belongs to, so that no
+default is written twice. The command line overrides the file; the environment overrides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from capdag.errors import ConfigError
+from capdag.urn import CapUrn, UrnError
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+_TYPE_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file: its fields are the known keys."""
+
+
+class GatewayConfig(_Table, frozen=True):
+    """`[gateway]`: where HTTP listens. Port 0 takes a free one; sizes in bytes, times in seconds."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+    write_deadline: Seconds | UnsetType = UNSET
+    body_limit: Count | UnsetType = UNSET
+
+
+class HostConfig(_Table, frozen=True):
+    """`[host]`: the settings of the host runtime (`capdag.host.HostSettings`), in seconds and counts."""
+
+    heartbeat_interval: Seconds | UnsetType = UNSET
+    heartbeat_timeout: Seconds | UnsetType = UNSET
+    handshake_timeout: Seconds | UnsetType = UNSET
+    identity_timeout: Seconds | UnsetType = UNSET
+    cancel_grace_idle: Seconds | UnsetType = UNSET
+    cancel_grace_busy: Seconds | UnsetType = UNSET
+    stop_grace: Seconds | UnsetType = UNSET
+    idle_timeout: Seconds | UnsetType = UNSET
+    table_limit: Count | UnsetType = UNSET
+
+
+class ModelConfig(_Table, frozen=True):
+    """`[models.overrides."ID"]`: what differs for one model from `[models]`."""
+
+    slots: Count | UnsetType = UNSET
+    context: Count | UnsetType = UNSET
+    threads: Count | UnsetType = UNSET
+
+
+class ModelsConfig(ModelConfig, frozen=True):
+    """`[models]`: where model files are and how engines run them.
+
+    `slots` requests run at once, each with `context` tokens; `threads` is per engine process.
+    """
+
+    dir: str | UnsetType = UNSET
+    overrides: dict[str, ModelConfig] = {}
+
+
+class CartridgeConfig(_Table, frozen=True):
+    """`[[cartridge]]`: a cartridge in any language. `caps` are known before the first start; without any, it is
+    started at once so that its manifest tells them. `settings` reaches it as JSON in CAPDAG_CONFIG."""
+
+    name: str
+    command: list[str]
+    caps: list[str] = []
+    env: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+
+
+class Config(_Table, frozen=True):
+    """The whole file."""
+
+    gateway: GatewayConfig = GatewayConfig()
+    host: HostConfig = HostConfig()
+    models: ModelsConfig = ModelsConfig()
+    cartridge: list[CartridgeConfig] = []
+
+
+def read_config(file: Path) -> Config:
+    """Read and check a configuration file.
+
+    Raises ConfigError with one line a mistake: the file, the key's path, the value seen and what is expected.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}; give another file with --config") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 (byte {error.start}); save it as UTF-8 text") from None
+    try:
+        return parse_config(text)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
+
+
+def parse_config(text: str) -> Config:
+    """Check the text of a configuration file; see `read_config`."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+    mistakes = list(_table_mistakes(found, Config, ""))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    config = msgspec.convert(found, Config)
+    mistakes = list(_cartridge_mistakes(config.cartridge))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return config
+
+
+def _table_mistakes(found: object, table: type[_Table], path: str) -> Iterator[str]:
+    """Yield a line for each key of a table that is unknown, missing or has a wrong value."""
+    if not isinstance(found, dict):
+        yield f"{path} = {_show(found)}: expected a table"
+        return
+    types = get_type_hints(table, include_extras=True)
+    for key, value in found.items():
+        where = f"{path}.{_quote(key)}" if path else _quote(key)
+        if key not in types:
+            yield f"{where}: unknown key; {_nearest(key, list(types))}"
+        else:
+            yield from _value_mistakes(value, types[key], where)
+    for field in msgspec.structs.fields(table):
+        if field.required and field.name not in found:
+            yield f"{path}.{field.name}: missing; every [[cartridge]] needs it"
+
+
+def _value_mistakes(value: object, wanted: Any, path: str) -> Iterator[str]:
+    origin, arguments = get_origin(wanted), get_args(wanted)
+    if isinstance(wanted, type) and issubclass(wanted, _Table):
+        yield from _table_mistakes(value, wanted, path)
+    elif origin is list and isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _value_mistakes(item, arguments[0], f"{path}[{number}]")
+    elif origin is dict and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _value_mistakes(item, arguments[1], f"{path}.{_quote(key)}")
+    else:
+        try:
+            msgspec.convert(value, wanted)
+        except msgspec.ValidationError as error:
+            yield f"{path} = {_show(value)}: {_in_words(str(error))}"
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    close = get_close_matches(key, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+
+
+def _in_words(message: str) -> str:
+    """Say msgspec's complaint in the words of the file."""
+    for name, words in _TYPE_WORDS.items():
+        message = message.replace(f"`{name}`", words)
+    return message[:1].lower() + message[1:]
+
+
+def _cartridge_mistakes(cartridges: Sequence[CartridgeConfig]) -> Iterator[str]:
+    """Yield a line for what types cannot say: names that clash, commands, caps and settings that cannot be used."""
+    first: dict[str, int] = {}
+    for number, cartridge in enumerate(cartridges):
+        path = f"cartridge[{number}]"
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", cartridge.name):
+            yield f"{path}.name = {_show(cartridge.name)}: expected letters, digits, '.', '_' and '-'"
+        if first.setdefault(cartridge.name, number) != number:
+            taken = first[cartridge.name]
+            yield f"{path}.name = {_show(cartridge.name)}: cartridge[{taken}] has this name; give another"
+        if not cartridge.command:
+            yield f"{path}.command = []: expected the program and its arguments"
+        for index, cap in enumerate(cartridge.caps):
+            try:
+                CapUrn.parse(cap)
+            except UrnError as error:
+                yield f"{path}.caps[{index}] = {_show(cap)}: {error}"
+        try:
+            json.dumps(cartridge.settings, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            yield f"{path}.settings = {_show(cartridge.settings)}: {error}; settings travel as JSON, write it as text"
+
+
+def given(table: _Table) -> Mapping[str, Any]:
+    """Return the values of a table that the file sets or that have a default here, by key."""
+    pairs = ((name, getattr(table, name)) for name in table.__struct_fields__)
+    return {name: value for name, value in pairs if value is not UNSET}
+
+
+def _quote(key: str) -> str:
+    return key if key.replace("-", "").replace("_", "").isalnum() else json.dumps(key)
+
+
+def _show(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
