@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import trio
 
 from capdag.transport.process import ChildProcess
 from tests.leaks import alive
+
+ROOT = Path(__file__).parents[2]
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 """A Python that starts in some 10 ms."""
@@ -53,3 +61,19 @@ async def wait_gone(*pids: int, within: float = 5) -> float:
         assert trio.current_time() - start < within, f"still alive: {left}"
         await trio.sleep(0.005)
     return trio.current_time() - start
+
+
+def start(command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a process by other means than the subject of the tests, in a session of its own."""
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True)
+
+
+@asynccontextmanager
+async def running_host(**order: object) -> AsyncIterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+    """Run `host_script` until the end of the block, which kills it; give the process and what it said."""
+    with start([sys.executable, "-m", "tests.transport.host_script", json.dumps(order)]) as host:
+        assert host.stdout is not None
+        try:
+            yield host, json.loads(await trio.to_thread.run_sync(host.stdout.readline))
+        finally:
+            host.kill()
