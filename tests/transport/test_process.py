@@ -22,7 +22,7 @@ import trio.testing
 
 from capdag.errors import AttributionClass
 from capdag.transport import process as process_module
-from capdag.transport._exits import ExitStatus
+from capdag.transport._exits import ExitStatus, OomKills
 from capdag.transport.guardian import new_run_id, open_guardian
 from capdag.transport.process import ENGINE_ENVIRONMENT, ChildProcess, SpawnError, child_environment, spawn
 from tests.leaks import alive, assert_no_leaks
@@ -258,6 +258,18 @@ async def test_closing_is_idempotent_and_wakes_a_reader() -> None:
         await child.stop(5)
         child.close()
         child.close()
+
+
+async def test_a_kill_of_our_own_is_not_blamed_on_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = tmp_path / "memory.events"
+    monkeypatch.setattr(process_module, "_oom_kills", OomKills(counter))
+    counter.write_text("oom_kill 0\n")
+    with spawned(IGNORES_EOF) as ours, spawned(IGNORES_EOF) as the_kernels:
+        counter.write_text("oom_kill 1\n")
+        assert not (await ours.stop(0)).oom_killed
+        os.kill(the_kernels.pid, signal.SIGKILL)
+        assert (await the_kernels.wait_exit()).oom_killed
+        assert (await the_kernels.stop(0)).oom_killed
 
 
 # Stop, with the misdeeds of children
