@@ -1,0 +1,17 @@
+"""Run the benchmarks named on the command line, or all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from . import codec
+
+BENCHMARKS: dict[str, Callable[[], None]] = {"codec": codec.main}
+
+names = sys.argv[1:] or list(BENCHMARKS)
+unknown = [name for name in names if name not in BENCHMARKS]
+if unknown:
+    sys.exit(f"no benchmark named {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
+for name in names:
+    BENCHMARKS[name]()
