@@ -182,7 +182,7 @@ async def test_other_tasks_run_between_two_reads_of_a_flood() -> None:
         await drain_stderr(read_fd, name="echo", tail=StderrTail(), log=LOG)
         nursery.cancel_scope.cancel()
     os.close(read_fd)
-    assert passes >= size // READ_SIZE
+    assert passes >= size // READ_SIZE - 1
 
 
 async def test_a_cancelled_drain_takes_what_is_there(caplog: pytest.LogCaptureFixture) -> None:
