@@ -73,7 +73,10 @@ def test_every_table_is_read() -> None:
         ("cartridge = [3]", "cartridge[0] = 3: expected a table"),
         ('[models.overrides."a b"]\nslot = 3', 'models.overrides."a b".slot: unknown key; did you mean slots?'),
         ('[[cartridge]]\nname = "a"', "cartridge[0].command: missing; every [[cartridge]] needs it"),
-        ('[[cartridge]]\nname = "a"\ncommand = []', "cartridge[0].command = []: expected the program and its arguments"),
+        (
+            '[[cartridge]]\nname = "a"\ncommand = []',
+            "cartridge[0].command = []: expected the program and its arguments",
+        ),
         ('[[cartridge]]\nname = "a"\ncommand = "x"', 'cartridge[0].command = "x": expected a list, got text'),
         (
             '[[cartridge]]\nname = "a"\ncommand = ["x", 3]',
