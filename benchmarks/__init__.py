@@ -1,1 +1,1 @@
-"""Benchmarks: ratios measured side by side in one run. `python -m benchmarks [NAME …]` prints them; no test asserts one."""
+"""Ratios measured side by side in one run: `python -m benchmarks [NAME …]` prints them; no test asserts one."""

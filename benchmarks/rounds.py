@@ -18,7 +18,7 @@ def time_loops(run: Callable[[int], object], loops: int) -> float:
 
 
 def measure(variants: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Run every variant once a round, in turn; each returns its figure. The first round is a warm-up and is not kept."""
+    """Run every variant once a round, in turn; each returns its figure. The first round warms up and is not kept."""
     figures: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(rounds + 1):
         for name, variant in variants.items():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from operator import itemgetter
+from typing import Any, NamedTuple, NoReturn
 
 import cbor2
 
@@ -46,7 +47,7 @@ _PAIR, _TAIL = b"\x82", b"\x50" + _NONCE
 def decode_value(data: bytes) -> Any:
     """Decode exactly one CBOR item under the strict rules; raises RemoteProtocolError."""
     try:
-        value, nonce = cbor2.loads(_PAIR + data + _TAIL, **_STRICT)
+        value, nonce = cbor2.loads(b"".join((_PAIR, data, _TAIL)), **_STRICT)
     except Exception as error:  # noqa: BLE001 - cbor2 raises many kinds for bad input; all mean the same here
         raise RemoteProtocolError(f"not one strict CBOR item: {_reason(error)}") from None
     if nonce != _NONCE:
@@ -110,21 +111,64 @@ def inspect(body: bytes) -> FrameView:
     fields = decode_value(body)
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a frame is a CBOR map, not {type(fields).__name__}")
-    for key, value in fields.items():
-        check = _CHECKS.get(key) if type(key) is int else None
-        if check is None:
-            if type(key) is not int:
-                raise RemoteProtocolError(f"frame keys are integers, not {type(key).__name__} {_short(key)}")
-            continue
-        if not check(value):
-            if value is None and key in _NULLABLE:
-                continue
-            raise RemoteProtocolError(
-                f"key {key} ({FIELD_NAMES[key]}) of frame type {_short(fields.get(1))} must be "
-                f"{_EXPECTED[key]}, not {type(value).__name__} {_short(value)}"
-            )
-    _check_required(fields)
+    if not _passes_as_known_shape(fields):
+        _check_fields(fields)
+        _check_required(fields)
+    fields[1] = _TYPES[fields[1]]
     return FrameView(body, fields)
+
+
+class _Shape(NamedTuple):
+    """What is left to look at in a frame whose type, keys and value types have passed every rule before."""
+
+    integers: Callable[[Mapping[int, Any]], tuple[int, ...]]
+    rid_is_bytes: bool
+    xid_is_bytes: bool
+    has_meta: bool
+
+
+_SHAPES: dict[tuple[object, ...], _Shape] = {}
+_MAX_SHAPES = 512  # a stranger that invents shapes pays for full checks, not with our memory
+
+
+def _passes_as_known_shape(fields: dict[Any, Any]) -> bool:
+    """True for a good frame of a shape that a link carries all the time; False says nothing yet."""
+    try:
+        # Key types belong to the shape: True and 1.0 are equal to 1, and not allowed.
+        shape = _SHAPES.get((fields[1], *fields, *map(type, fields), *map(type, fields.values())))
+    except (KeyError, TypeError):
+        return False
+    return (
+        shape is not None
+        and fields[0] == PROTOCOL_VERSION
+        and min(shape.integers(fields)) >= 0
+        and (not shape.rid_is_bytes or len(fields[2]) == 16)
+        and (not shape.xid_is_bytes or len(fields[13]) == 16)
+        and (not shape.has_meta or _meta(fields[5]))
+    )
+
+
+def _remember_shape(fields: dict[int, Any]) -> None:
+    kinds = [type(value) for value in fields.values()]
+    if fields[1] == FrameType.POLICY or type(None) in kinds or len(_SHAPES) >= _MAX_SHAPES:
+        return  # a policy's word and a null are looked at each time
+    integers = [key for key, kind in zip(fields, kinds, strict=True) if kind is int and key in FIELD_NAMES]
+    _SHAPES[(fields[1], *fields, *map(type, fields), *kinds)] = _Shape(
+        itemgetter(*integers), type(fields[2]) is bytes, type(fields.get(13)) is bytes, 5 in fields
+    )
+
+
+def _check_fields(fields: dict[Any, Any]) -> None:
+    for key, value in fields.items():
+        if type(key) is not int:
+            raise RemoteProtocolError(f"frame keys are integers, not {type(key).__name__} {_short(key)}")
+        check = _CHECKS.get(key)
+        if check is None or check(value) or (value is None and key in _NULLABLE):
+            continue
+        raise RemoteProtocolError(
+            f"key {key} ({FIELD_NAMES[key]}) of frame type {_short(fields.get(1))} must be "
+            f"{_EXPECTED[key]}, not {type(value).__name__} {_short(value)}"
+        )
 
 
 def _short(value: object) -> str:
@@ -136,8 +180,7 @@ def _check_required(fields: dict[int, Any]) -> None:
     for key in (0, 1, 2):
         if key not in fields:
             raise RemoteProtocolError(f"key {key} ({FIELD_NAMES[key]}) is missing")
-    kind = FrameType(fields[1])
-    fields[1] = kind
+    kind = _TYPES[fields[1]]
     if None in fields.values():
         for key in [key for key, value in fields.items() if value is None and key in _NULLABLE]:
             del fields[key]
@@ -151,6 +194,7 @@ def _check_required(fields: dict[int, Any]) -> None:
         read_policy(fields.get(5) or {})
     if 21 in fields and kind is not FrameType.STREAM_START:
         raise RemoteProtocolError(f"key 21 (output) belongs to STREAM_START, not {kind.name}")
+    _remember_shape(fields)
 
 
 def _uint(value: object) -> bool:
@@ -177,11 +221,11 @@ def _version(value: object) -> bool:
     return type(value) is int and value == PROTOCOL_VERSION
 
 
-_LIVE_TYPES = frozenset(int(kind) for kind in FrameType)
+_TYPES = {int(kind): kind for kind in FrameType}
 
 
 def _frame_type(value: object) -> bool:
-    return type(value) is int and value in _LIVE_TYPES
+    return type(value) is int and value in _TYPES
 
 
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
@@ -254,20 +298,19 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def view_of(frame: Frame) -> FrameView:
-    """Encode a frame of our own and return it as links carry it. Raises LocalProtocolError for a frame that our own
-    decoder would refuse."""
+    """Encode a frame of our own and return it as links carry it.
+
+    Raises LocalProtocolError for a frame that our own decoder would refuse.
+    """
     fields = frame.fields()
-    for key, value in fields.items():
-        check = _CHECKS.get(key)
-        if check is not None and key != 1 and not check(value):
-            raise LocalProtocolError(
-                f"{frame.frame_type.name}.{FIELD_NAMES[key]} must be {_EXPECTED[key]}, not {value!r}"
-            )
+    if not _passes_as_known_shape(fields):
+        try:
+            _check_fields(fields)
+            _check_required(fields)
+        except RemoteProtocolError as error:
+            raise LocalProtocolError(str(error)) from None
     body = encode_value(fields)
-    try:
-        _check_required(fields)
-    except RemoteProtocolError as error:
-        raise LocalProtocolError(str(error)) from None
+    fields[1] = frame.frame_type
     return FrameView(body, fields)
 
 

@@ -6,8 +6,9 @@ would cost it more import time than the rest of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any
 
 PROTOCOL_VERSION = 6
@@ -161,11 +162,10 @@ class Frame:
 
     def fields(self) -> dict[int, Any]:
         """Return the map of the wire: integer keys ascending, absent fields left out."""
-        found: dict[int, Any] = {}
-        for key, name in FIELD_NAMES.items():
-            value = getattr(self, name)
-            if value is not None:
-                found[key] = value
+        values = _FIELDS(self)
+        found: dict[int, Any] = {
+            key: value for key, value in zip(FIELD_NAMES, values, strict=True) if value is not None
+        }
         found[1] = int(self.frame_type)
         if self.extra:
             found.update(sorted(self.extra.items()))
@@ -179,6 +179,9 @@ class Frame:
     def __repr__(self) -> str:
         shown = {FIELD_NAMES.get(key, str(key)): value for key, value in self.fields().items() if key > 2}
         return f"<{self.frame_type.name} {show_id(self.id)} {shown}>"
+
+
+_FIELDS: Callable[[Frame], tuple[Any, ...]] = attrgetter(*FIELD_NAMES.values())
 
 
 def show_id(message_id: MessageId | None) -> str:

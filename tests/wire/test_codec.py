@@ -65,7 +65,7 @@ def test_errors_name_key_type_and_value() -> None:
 def test_local_mistakes_are_local_errors() -> None:
     with pytest.raises(LocalProtocolError, match="CHUNK needs key 14"):
         encode_frame(Frame(FrameType.CHUNK, RID, payload=b""))
-    with pytest.raises(LocalProtocolError, match=r"REQ\.cap must be text"):
+    with pytest.raises(LocalProtocolError, match=r"key 10 \(cap\) of frame type 1 must be text, not int 7"):
         encode_frame(Frame(FrameType.REQ, RID, cap=7))  # type: ignore[arg-type]
 
 
