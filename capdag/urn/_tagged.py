@@ -20,7 +20,7 @@ from capdag.urn._forms import (
     all_meet,
     form_of,
 )
-from capdag.urn._text import check_keys, check_surrogates, checked_tags, render, scan
+from capdag.urn._text import check_keys, check_surrogates, checked_tags, position_of, render, scan
 
 CACHED_PARSES = 4_096
 """Texts whose parsed value is kept, for media and for caps each."""
@@ -49,7 +49,7 @@ class TaggedUrn:
         if ":" in prefix or prefix[0].isspace():
             raise UrnError("invalid_character", prefix, None, "a prefix has no colon and no leading white space")
         check_surrogates(prefix)
-        self._fill(prefix.lower(), checked_tags(tags))
+        self._fill(prefix.lower(), checked_tags(tags), None)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -59,14 +59,14 @@ class TaggedUrn:
     @classmethod
     def _read(cls, text: str) -> Self:
         prefix, tags = scan(text)
-        if not text.isascii():
-            check_keys(tags, text)
         self = cls.__new__(cls)
-        self._fill(prefix, tags)
+        self._fill(prefix, tags, text)
         return self
 
-    def _fill(self, prefix: str, tags: dict[str, str]) -> None:
-        """Take checked tags in key order."""
+    def _fill(self, prefix: str, tags: dict[str, str], text: str | None) -> None:
+        """Take checked tags in key order; `text` is what was read, None when built."""
+        if text is not None and not text.isascii():
+            check_keys(tags, text)
         self._prefix = prefix
         self._tags = tags
         self._text = render(prefix, tags)
@@ -119,9 +119,8 @@ class TaggedUrn:
 
     def _check_prefix(self, other: TaggedUrn) -> None:
         if self._prefix != other._prefix:
-            raise UrnError(
-                "prefix_mismatch", str(other), None, f"only a {self._prefix}: URN can be compared with {str(self)!r}"
-            )
+            remedy = f"only a {self._prefix}: URN can be compared with {self._text!r}"
+            raise UrnError("prefix_mismatch", other._text, 0, remedy)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TaggedUrn) and self._text == other._text
@@ -152,12 +151,13 @@ class MediaUrn(TaggedUrn):
         """Read a media URN; raises `UrnError`. Short texts are read once and their value is shared."""
         return _parse_cached(text) if len(text) <= CACHED_TEXT else cls._read(text)
 
-    def _fill(self, prefix: str, tags: dict[str, str]) -> None:
-        super()._fill(prefix, tags)
+    def _fill(self, prefix: str, tags: dict[str, str], text: str | None) -> None:
+        super()._fill(prefix, tags, text)
+        seen = text or self._text
         if prefix != "media":
-            raise UrnError("wrong_prefix", self._text, 0, "a media URN starts with media:")
+            raise UrnError("wrong_prefix", seen, 0, "a media URN starts with media:")
         if "void" in tags and len(tags) > 1:
-            raise UrnError("void_not_atomic", self._text, None, "media:void stands alone: drop it or the other tags")
+            raise UrnError("void_not_atomic", seen, position_of(seen, "void"), "drop void or the other tags")
         self._unconstrained = all(stored == "?" for stored in tags.values())
 
     @property

@@ -7,7 +7,7 @@ has failed. Every step is linear in the text, and sorting the tags makes the who
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from capdag.urn._error import UrnError
@@ -16,15 +16,13 @@ from capdag.urn._forms import QUALIFIED, SIGILS
 MAX_TEXT: Final = 65_536
 """Longest text read or written, in characters."""
 MAX_TAGS: Final = 1_024
-"""Most tags in one URN; those of a cap's `in` and `out` count apart."""
+"""Most tags in one URN; in a cap, `in` and `out` count as one tag each, and what they hold apart."""
 
 # `\w` is exactly str.isalnum() or "_" for a str pattern.
 _KEY = re.compile(r"[\w\-/:.]++")
 _BARE = re.compile(r"[\w\-/:.*?!]++")
 _PLAIN = re.compile(r"[a-z0-9_\-/:.*?!]++")
 _QUOTED = re.compile(r'(?:[^"\\]++|\\["\\])*+')
-_ESCAPE = re.compile(r'\\(["\\])')
-_TO_ESCAPE = re.compile(r'(["\\])')
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _TAG = re.compile(
     rf";*+(?P<before>[?!]?)(?P<key>{_KEY.pattern})(?P<after>[?!]?)"
@@ -40,7 +38,7 @@ _VALUE_RULE = 'a value without quotes holds letters, digits and _ - / : . * ? !;
 def scan(text: str) -> tuple[str, dict[str, str]]:
     """Return the prefix, lower-cased, and the stored tags in key order.
 
-    Raises `UrnError` for the first fault from the left (facts of the order: protocol-spec/urn.md).
+    Raises `UrnError` for the first fault from the left (their order: protocol-spec/urn.md).
     """
     colon = _check_frame(text)
     tags: dict[str, str] = {}
@@ -87,7 +85,7 @@ def _read_tag(text: str, match: re.Match[str]) -> tuple[str, str]:
         raise _two_marks(text, match.start("after"))
     mark = before or after
     if quoted is not None:
-        value = _ESCAPE.sub(r"\1", quoted) if "\\" in quoted else quoted
+        value = _unescaped(quoted) if "\\" in quoted else quoted
     elif bare is not None:
         value = lowered(bare)
     else:
@@ -174,8 +172,6 @@ def checked_tags(given: Mapping[str, str]) -> dict[str, str]:
             raise UrnError("empty_component", name, None, f"give {key!r} a value, or '*' for any")
         check_surrogates(stored)
         tags[key] = stored
-    if len(tags) > MAX_TAGS:
-        raise UrnError("too_many_tags", "", None, f"give at most {MAX_TAGS:,} tags (here {len(tags):,})")
     return dict(sorted(tags.items()))
 
 
@@ -197,11 +193,18 @@ def render(prefix: str, tags: Mapping[str, str]) -> str:
     return joined(prefix, [segment(key, stored) for key, stored in tags.items()])
 
 
-def joined(prefix: str, segments: Iterable[str]) -> str:
-    """Put segments together, within the limit of a text: what is written can be read back."""
+def joined(prefix: str, segments: Sequence[str]) -> str:
+    """Put segments together, within the limits of a text: what is written can be read back."""
     text = f"{prefix}:{';'.join(segments)}"
+    if len(segments) > MAX_TAGS:
+        raise UrnError("too_many_tags", text, None, f"give at most {MAX_TAGS:,} tags (here {len(segments):,})")
     if len(text) > MAX_TEXT:
-        raise UrnError("too_long", text, MAX_TEXT, f"its canonical text may have {MAX_TEXT:,} characters")
+        raise UrnError(
+            "too_long",
+            text,
+            MAX_TEXT,
+            f"its canonical text may have at most {MAX_TEXT:,} characters (here {len(text):,})",
+        )
     return text
 
 
@@ -234,7 +237,12 @@ def _quoted(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    return _TO_ESCAPE.sub(r"\\\1", value)
+    return value.replace("\\", r"\\").replace('"', r"\"")
+
+
+def _unescaped(quoted: str) -> str:
+    # From the left, two backslashes in a row are always one escape: the first cannot end another.
+    return "\\".join([part.replace(r"\"", '"') for part in quoted.split(r"\\")])
 
 
 def public_text(prefix: str, tags: Mapping[str, str]) -> str:
