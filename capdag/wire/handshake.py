@@ -56,21 +56,40 @@ def read_cartridge_hello(view: FrameView) -> CartridgeHello:
 
 def identity_request(rid: MessageId, nonce: bytes) -> list[Frame]:
     """Build the five frames of the direct identity check: no XID, seq 0 on all, nonce as a CBOR byte string."""
-    stream, payload = "identity-verify", encode_value(nonce)
-    return [
+    return _identity_frames(rid, None, "identity-verify", encode_value(nonce))
+
+
+DEFERRED_PROBE = b"fbifaci"
+"""Payload of the deferred identity check: the CBOR text "bifaci", which must come back byte for byte."""
+
+
+def deferred_identity_request(rid: MessageId, xid: MessageId) -> list[Frame]:
+    """Build the identity check of a host that offers its first cap later: with XID, seq 0 on all."""
+    return _identity_frames(rid, xid, "identity-verify-runtime", DEFERRED_PROBE)
+
+
+def _identity_frames(rid: MessageId, xid: MessageId | None, stream: str, payload: bytes) -> list[Frame]:
+    frames = [
         Frame(FrameType.REQ, rid, cap=IDENTITY_CAP, content_type="application/cbor", payload=b""),
         Frame(FrameType.STREAM_START, rid, stream_id=stream, media_urn="media:"),
         Frame(FrameType.CHUNK, rid, stream_id=stream, payload=payload, chunk_index=0, checksum=fnv1a_64(payload)),
         Frame(FrameType.STREAM_END, rid, stream_id=stream, chunk_count=1),
         body_end_frame(rid),
     ]
+    for frame in frames:
+        frame.routing_id = xid
+    return frames
 
 
 class IdentityCheck:
-    """Collects the answer to `identity_request`. Feed it every frame until `feed` returns True."""
+    """Collects the answer to `identity_request`. Feed it every frame until `feed` returns True.
 
-    def __init__(self, nonce: bytes) -> None:
+    With `deferred`, the answer to `deferred_identity_request`: its payloads are compared as they are.
+    """
+
+    def __init__(self, nonce: bytes = DEFERRED_PROBE, *, deferred: bool = False) -> None:
         self._nonce = nonce
+        self._deferred = deferred
         self._echo = b""
         self._seen: set[FrameType] = set()
 
@@ -95,7 +114,7 @@ class IdentityCheck:
         payload = view.fields.get(6) or b""
         if fnv1a_64(payload) != view.fields[16]:
             raise RemoteProtocolError("a CHUNK of the identity answer has a wrong checksum")
-        piece = decode_value(payload)
+        piece = payload if self._deferred else decode_value(payload)
         if not isinstance(piece, bytes):
             raise RemoteProtocolError(f"the identity answer must come back as bytes, not {type(piece).__name__}")
         self._echo += piece

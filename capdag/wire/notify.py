@@ -14,12 +14,20 @@ from .frame import Frame, FrameType
 from .limits import Limits, read_limits
 
 
+class Offer(NamedTuple):
+    """One cap of one installed cartridge: `facts` is the cap's manifest object, `install` the record it stands in."""
+
+    urn: CapUrn
+    facts: Mapping[str, Any]
+    install: Mapping[str, Any]
+
+
 class Notice(NamedTuple):
-    """A checked RELAY_NOTIFY. `installs` are the records as they came, `caps` what each offers, in order."""
+    """A checked RELAY_NOTIFY. `installs` are the records as they came, `caps` what they offer, in order."""
 
     limits: Limits
     installs: list[Mapping[str, Any]]
-    caps: list[tuple[CapUrn, Mapping[str, Any]]]
+    caps: list[Offer]
     stats: Mapping[str, Any] | None
 
 
@@ -45,12 +53,12 @@ def read_notify(view: FrameView) -> Notice:
     installs = payload.get("installed_cartridges") if isinstance(payload, dict) else None
     if not isinstance(installs, list):
         raise RemoteProtocolError("the manifest of RELAY_NOTIFY needs installed_cartridges as a list")
-    caps = [pair for install in installs for pair in _caps_of(install)]
+    caps = [offer for install in installs for offer in _caps_of(install)]
     stats = payload.get("host_protocol_stats")
     return Notice(limits, installs, caps, stats if isinstance(stats, dict) else None)
 
 
-def _caps_of(install: object) -> list[tuple[CapUrn, Mapping[str, Any]]]:
+def _caps_of(install: object) -> list[Offer]:
     if not isinstance(install, dict) or not isinstance(install.get("runtime_stats"), dict):
         raise RemoteProtocolError("an installed cartridge must be an object with runtime_stats as an object")
     if install.get("channel") not in ("release", "nightly"):
@@ -59,12 +67,20 @@ def _caps_of(install: object) -> list[tuple[CapUrn, Mapping[str, Any]]]:
         )
     if install.get("attachment_error"):
         return []
-    found: list[tuple[CapUrn, Mapping[str, Any]]] = []
-    for group in install.get("cap_groups") or []:
-        for cap in (group.get("caps") if isinstance(group, dict) else None) or []:
+    found: list[Offer] = []
+    for group in _list_of(install, "cap_groups"):
+        for cap in _list_of(group, "caps"):
             text = cap.get("urn") if isinstance(cap, dict) else None
             try:
-                found.append((CapUrn.parse(str(text)), install))
+                found.append(Offer(CapUrn.parse(str(text)), cap, install))
             except UrnError as error:
                 raise RemoteProtocolError(f"installed cartridge {install.get('id')!r}: cap {text!r}: {error}") from None
+    return found
+
+
+def _list_of(holder: object, key: str) -> list[Any]:
+    """Return the list under `key`, which may be left out."""
+    found = holder.get(key) or [] if isinstance(holder, dict) else None
+    if not isinstance(found, list):
+        raise RemoteProtocolError(f"installed cartridge: {key} must be a list, not {found!r}")
     return found
