@@ -32,6 +32,14 @@ def test_between_equals_the_earliest_registered_wins() -> None:
     assert table.best_match(CHAT) == "second"
 
 
+def test_less_specific_caps_come_last_and_nearest_first() -> None:
+    request = 'cap:op;in="media:a=1"'
+    caps = ["cap:op", "cap:op;in=media:a", "cap:op;?x;in=media:a", 'cap:op;x;in="media:a=1"']
+    assert best_match(caps, request) == 3
+    assert best_match(caps[:3], request) == 1
+    assert best_match(caps[:1] + caps[2:0:-1], request) == 1
+
+
 def test_a_look_up_after_a_change_sees_the_change() -> None:
     table: CapTable[str] = CapTable()
     assert table.best_match(CHAT) is None
