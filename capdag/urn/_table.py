@@ -216,10 +216,11 @@ def _input_postings(media: MediaUrn) -> Iterator[_Posting]:
 def _outwards(rows: Sequence[Registration[T]], specificity: int) -> Iterator[Registration[T]]:
     """Yield those as specific or more, nearest first, then the less specific, nearest first."""
     middle = bisect_left(rows, (specificity, 0), key=_rank_of)
-    yield from rows[middle:]
+    # No slices: a copy would touch every row, and the first is mostly all that is asked for.
+    yield from map(rows.__getitem__, range(middle, len(rows)))
     while middle:
         start = bisect_left(rows, (rows[middle - 1]._rank[0], 0), key=_rank_of)
-        yield from rows[start:middle]
+        yield from map(rows.__getitem__, range(start, middle))
         middle = start
 
 
