@@ -39,26 +39,41 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class GatewayConfig(_Table, frozen=True):
-    """`[gateway]`: where HTTP listens. Port 0 takes a free one; sizes in bytes, times in seconds."""
+    """`[gateway]`: where HTTP listens, and the settings of `capdag.gateway.GatewaySettings`.
+
+    Port 0 takes a free one; times in seconds, sizes in bytes.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 8080
+    commit_after: Seconds | UnsetType = UNSET
+    heartbeat: Seconds | UnsetType = UNSET
     write_deadline: Seconds | UnsetType = UNSET
+    idle_limit: Seconds | UnsetType = UNSET
+    body_deadline: Seconds | UnsetType = UNSET
     body_limit: Count | UnsetType = UNSET
+    drain: Seconds | UnsetType = UNSET
+    last_words: Seconds | UnsetType = UNSET
+    allowed_hosts: list[str] | UnsetType = UNSET
 
 
 class HostConfig(_Table, frozen=True):
     """`[host]`: the settings of the host runtime (`capdag.host.HostSettings`), in seconds and counts."""
 
-    heartbeat_interval: Seconds | UnsetType = UNSET
-    heartbeat_timeout: Seconds | UnsetType = UNSET
     handshake_timeout: Seconds | UnsetType = UNSET
     identity_timeout: Seconds | UnsetType = UNSET
+    first_pause: Seconds | UnsetType = UNSET
+    longest_pause: Seconds | UnsetType = UNSET
+    heartbeat_interval: Seconds | UnsetType = UNSET
+    heartbeat_timeout: Seconds | UnsetType = UNSET
     cancel_grace_idle: Seconds | UnsetType = UNSET
     cancel_grace_busy: Seconds | UnsetType = UNSET
     stop_grace: Seconds | UnsetType = UNSET
     idle_timeout: Seconds | UnsetType = UNSET
+    flush_timeout: Seconds | UnsetType = UNSET
+    republish_interval: Seconds | UnsetType = UNSET
     table_limit: Count | UnsetType = UNSET
+    max_streams: Count | UnsetType = UNSET
 
 
 class ModelConfig(_Table, frozen=True):

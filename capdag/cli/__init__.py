@@ -1,1 +1,75 @@
+"""The `capdag` command.
 
+Commands import the rooms they compose when they run, so that `capdag --help` answers at once.
+Exit codes: 1 failed, 2 wrong usage or configuration, 3 a port or socket is taken.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import click
+
+from ._failure import Failure, expected_error
+from ._owner import check_owner
+from .call import call
+from .gateway import gateway
+from .host import host
+from .models import models
+from .ps import ps
+from .serve import serve
+
+__all__ = ["main"]
+
+
+class _Commands(click.Group):
+    """Renders expected errors as one message and an exit code; any other is a fault of ours and shows its trace."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            check_owner()
+            return super().invoke(ctx)
+        except Exception as error:
+            expected = expected_error(error)
+            if expected is None:
+                raise
+            raise Failure(expected) from error
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    try:
+        number = version("capdag-trio")
+    except PackageNotFoundError:
+        number = "(run from a folder, not installed)"
+    click.echo(f"capdag-trio {number}")
+    ctx.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Run inference engines as supervised processes and reach them by capability.
+
+    \b
+    First steps:
+      capdag models fetch          bring a small chat model (once)
+      capdag serve                 serve it at http://127.0.0.1:8080/v1 for any OpenAI client
+      capdag ps                    see what runs, from another terminal
+      echo hi | capdag call echo   call one capability without a server
+
+    Each command's --help has examples.
+    """
+
+
+for _command in (serve, ps, call, models, host, gateway):
+    main.add_command(_command)

@@ -11,7 +11,7 @@ from .answer import Delta
 class WholeChoice(NamedTuple):
     """One complete choice; `texts` by their field of a delta."""
 
-    index: int
+    position: int
     texts: Mapping[str, str]
     calls: list[dict[str, Any]]
     logprobs: Mapping[str, Any] | None
@@ -82,7 +82,7 @@ class ChatShape:
         if choice.calls:
             message["tool_calls"] = choice.calls
         return {
-            "index": choice.index,
+            "index": choice.position,
             "message": message,
             "logprobs": choice.logprobs,
             "finish_reason": choice.reason,
@@ -121,7 +121,7 @@ class CompletionShape:
 
     def whole(self, choice: WholeChoice) -> dict[str, Any]:
         """The text of a choice."""
-        return _text(choice.index, choice.texts.get("text", ""), choice.logprobs, choice.reason)
+        return _text(choice.position, choice.texts.get("text", ""), choice.logprobs, choice.reason)
 
 
 def _text(index: int, text: str, logprobs: object = None, reason: str | None = None) -> dict[str, Any]:
