@@ -1,0 +1,38 @@
+"""Who owns descriptors 0 and 1: the protocol, moved to where no print and no C library can reach it.
+
+Afterwards 1 is stderr and 0 is /dev/null, at the descriptor level, so that an engine's own output lands in the log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from typing import NamedTuple
+
+
+class Descriptors(NamedTuple):
+    """The private descriptors frames come from and go to. Not inherited by processes that the cartridge starts."""
+
+    read_fd: int
+    write_fd: int
+
+
+_claimed: Descriptors | None = None
+
+
+def claim_descriptors() -> Descriptors:
+    """Move the protocol away from 0 and 1, once: the launcher does it before the author's module is imported, `run`
+    for a cartridge that was started directly. File status flags stay as they are: they may be shared."""
+    global _claimed
+    if _claimed is None:
+        read_fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+        write_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        os.dup2(2, 1)
+        # A print must show up now, not when a buffer meant for a pipe is full: the process ends without flushing.
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        _claimed = Descriptors(read_fd, write_fd)
+    return _claimed

@@ -1,0 +1,69 @@
+"""One cap as the runtime serves it: what its handler is and what the manifest says goes in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from capdag.urn import CapUrn, MediaUrn, response_media
+
+if TYPE_CHECKING:
+    from ._request import Request
+
+
+class ArgFacts(NamedTuple):
+    """One declared argument. `media` is what its stream must satisfy: the stdin URN if there is one."""
+
+    media_urn: str
+    media: MediaUrn
+    is_main: bool
+    is_required: bool
+
+
+class OutputFacts(NamedTuple):
+    """One declared output; `stream_media` is what its STREAM_START says."""
+
+    media_urn: str
+    stream_media: str
+    is_main: bool
+    is_required: bool
+    is_sequence: bool
+
+
+class ServedCap(NamedTuple):
+    """A cap with its handler. `facts` is its object in the manifest, `text` its canonical URN and pool name."""
+
+    urn: CapUrn
+    text: str
+    facts: Mapping[str, Any]
+    handler: Callable[[Request], object]
+    args: tuple[ArgFacts, ...]
+    outputs: tuple[OutputFacts, ...]
+
+
+def serve(facts: Mapping[str, Any], handler: Callable[[Request], object]) -> ServedCap:
+    """Read a checked cap object of the manifest."""
+    urn = CapUrn.parse(facts["urn"])
+    args = tuple(_arg(urn, arg) for arg in facts.get("args", ()))
+    outputs = tuple(_output(urn, output) for output in facts.get("outputs", ()))
+    return ServedCap(urn, str(urn), facts, handler, args, outputs)
+
+
+def _arg(urn: CapUrn, arg: Mapping[str, Any]) -> ArgFacts:
+    stdin = next((source["stdin"] for source in arg["sources"] if "stdin" in source), None)
+    media = MediaUrn.parse(stdin or arg["media_urn"])
+    is_main = stdin is not None and media.is_equivalent(urn.in_media)
+    return ArgFacts(arg["media_urn"], media, is_main, arg["required"])
+
+
+def _output(urn: CapUrn, output: Mapping[str, Any]) -> OutputFacts:
+    media = MediaUrn.parse(output["media_urn"])
+    is_main = media.is_equivalent(urn.out_media)
+    carried = urn.in_media if output.get("carries") == "input" else media
+    return OutputFacts(
+        output["media_urn"],
+        str(response_media(urn) if is_main else carried),
+        is_main,
+        not output.get("optional", False),
+        output.get("is_sequence", False),
+    )

@@ -1,0 +1,263 @@
+"""What each frame from the host means, once HELLO has been exchanged. Runs on the main thread and never waits.
+
+`_lock` guards the table of jobs, the pools and the counts, which workers change when a job ends. Nothing is written
+to the pipe under it: posting only appends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from threading import Lock
+
+from capdag.errors import AttributionClass, ProtocolError, RemoteProtocolError
+from capdag.urn import CapTable
+from capdag.wire import (
+    IDENTITY_CAP,
+    RESPONSE,
+    CancelReason,
+    Failure,
+    Frame,
+    FrameCounts,
+    FrameType,
+    FrameView,
+    Limits,
+    LogRecord,
+    MessageId,
+    NetworkPolicy,
+    ReleasedRing,
+    err_frame,
+    failure_of,
+    log_frame,
+    read_cancel,
+    read_policy,
+    show_id,
+    write_pools,
+)
+
+from ._admission import Admission
+from ._errors import CartridgeError
+from ._job import Job
+from ._request import Request
+from ._served import ServedCap
+from ._workers import Workers
+from ._writer import Flow, FrameWriter
+
+
+class RelayFrameError(RemoteProtocolError):
+    """A frame came that belongs between hosts and engines: whoever is on the other end takes us for a relay."""
+
+
+class Session:
+    """The requests of one cartridge and their rules. `on_policy` hears every POLICY."""
+
+    def __init__(
+        self,
+        caps: Iterable[ServedCap],
+        admission: Admission,
+        limits: Limits,
+        writer: FrameWriter,
+        workers: Workers,
+        on_policy: Callable[[NetworkPolicy], None],
+    ) -> None:
+        self._table: CapTable[str] = CapTable()
+        self._caps: dict[str, ServedCap] = {}
+        for cap in caps:
+            self._table.register(cap.urn, cap.text)
+            self._caps[cap.text] = cap
+        self._admission = admission
+        self._limits = limits
+        self._writer = writer
+        self._workers = workers
+        self._on_policy = on_policy
+        self._policy_known = False
+        self._lock = Lock()
+        self._jobs: dict[MessageId, Job] = {}
+        self._released = ReleasedRing()
+        self._counts = FrameCounts(self._released)
+        self._takers: Mapping[FrameType, Callable[[FrameView], None]] = {
+            FrameType.HELLO: self._on_hello,
+            FrameType.REQ: self._on_req,
+            FrameType.STREAM_START: self._on_stream,
+            FrameType.CHUNK: self._on_stream,
+            FrameType.STREAM_END: self._on_stream,
+            FrameType.END: self._on_body_end,
+            FrameType.ERR: self._on_body_err,
+            FrameType.CREDIT: self._on_credit,
+            FrameType.CANCEL: self._on_cancel,
+            FrameType.HEARTBEAT: self._on_heartbeat,
+            FrameType.POLICY: self._take_policy,
+            FrameType.RELAY_NOTIFY: self._on_relay,
+            FrameType.RELAY_STATE: self._on_relay,
+            FrameType.LOG: self._count,
+            FrameType.CLOSE_STREAM: self._count,
+        }
+
+    def take(self, view: FrameView) -> None:
+        """Take one frame. Raises RelayFrameError for RELAY_*; whatever else is wrong costs its own request."""
+        self._takers[view.type](view)
+
+    def stop_all(self, reason: CancelReason) -> None:
+        """Stop every request."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            self._cancel(job, reason)
+
+    def _on_hello(self, view: FrameView) -> None:
+        failure = Failure("PROTOCOL_ERROR", AttributionClass.INTERNAL, "a second HELLO: the handshake is over")
+        self._writer.post(err_frame(view.id, failure))
+
+    def _on_relay(self, view: FrameView) -> None:
+        raise RelayFrameError(f"{view.type.name} came on stdin: a cartridge is a host's child, not a relay")
+
+    def _take_policy(self, view: FrameView) -> None:
+        self._policy_known = True
+        self._on_policy(read_policy(view.meta))
+
+    def _on_req(self, view: FrameView) -> None:
+        flow = Flow(view.id, view.xid)
+        try:
+            cap = self._accept(view)
+        except CartridgeError as refusal:
+            self._released.add(view.id)
+            self._writer.post(err_frame(view.id, _failure(refusal), xid=view.xid), flow, terminal=True)
+            return
+        job = Job(cap, view.fields[10], flow, self._limits, self._writer)
+        with self._lock:
+            self._released.discard(view.id)
+            self._jobs[view.id] = job
+            position = self._admission.enter(job)
+            if position:
+                message = f"the request is queued at position {position} on pool {cap.text!r}"
+                self._writer.post(log_frame(view.id, LogRecord("queued", message), xid=view.xid), flow)
+        if not position:
+            self._start(job)
+
+    def _accept(self, view: FrameView) -> ServedCap:
+        """Return the cap that serves a REQ. Raises CartridgeError saying why none does."""
+        asked = view.fields.get(10)
+        if not asked:
+            raise CartridgeError("INVALID_REQUEST", "the REQ has no cap: key 10 must name one")
+        if view.payload_size:
+            raise CartridgeError("PROTOCOL_ERROR", "a REQ has an empty payload: arguments go in streams of their own")
+        if view.id in self._jobs:
+            raise CartridgeError("PROTOCOL_VIOLATION", f"request {show_id(view.id)} is live already")
+        cap = self._caps.get(asked) or self._caps.get(self._table.best_match(asked) or "")
+        if cap is None:
+            raise CartridgeError("NO_HANDLER", f"no handler for cap {asked!r}", AttributionClass.ENVIRONMENT)
+        if not self._policy_known and cap.text != IDENTITY_CAP:
+            raise CartridgeError("PROTOCOL_VIOLATION", "a REQ came before POLICY")
+        return cap
+
+    def _start(self, job: Job, queued: bool = False) -> None:
+        def work() -> None:
+            if queued:
+                job.log(LogRecord("dequeued", "the request has left the queue, its handler starts"))
+            job.cap.handler(Request(job))
+
+        self._workers.run(partial(job.run, work, self._settle))
+
+    def _settle(self, job: Job) -> None:
+        """From a worker whose job has its outcome: forget it and start what waited for its place."""
+        with self._lock:
+            self._forget(job)
+            admitted = self._admission.release(job)
+        for other in admitted:
+            self._start(other, queued=True)
+
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job.flow.rid]
+        self._released.add(job.flow.rid)
+
+    def _stop(self, job: Job, reason: Failure, queued_reason: Failure) -> None:
+        """End a job: at once if it is queued, else by its worker."""
+        with self._lock:
+            queued = self._admission.withdraw(job)
+            if queued:
+                self._forget(job)
+        if queued:
+            flow = job.flow
+            self._writer.post(err_frame(flow.rid, queued_reason, xid=flow.xid), flow, terminal=True)
+        elif job.stop(reason):
+            self._workers.run(job.call_back)
+
+    def _cancel(self, job: Job, reason: CancelReason) -> None:
+        failure = reason.failure()
+        self._stop(job, failure, failure._replace(message=f"{failure.message} (while queued)"))
+
+    def _on_cancel(self, view: FrameView) -> None:
+        job = self._job_of(view)
+        if job is not None:
+            self._cancel(job, read_cancel(view.meta))
+
+    def _on_stream(self, view: FrameView) -> None:
+        job = self._job_of(view)
+        if job is None:
+            return
+        try:
+            credit = job.arguments.take(view)
+        except (CartridgeError, ProtocolError) as error:
+            self._stop(job, _failure(error), _failure(error))
+            return
+        if credit is not None:
+            self._writer.post(credit)
+
+    def _on_body_end(self, view: FrameView) -> None:
+        job = self._job_of(view)
+        if job is None:
+            return
+        try:
+            job.arguments.end()
+        except ProtocolError as error:
+            self._stop(job, _failure(error), _failure(error))
+
+    def _on_body_err(self, view: FrameView) -> None:
+        job = self._job_of(view)
+        if job is not None:
+            job.arguments.fail(failure_of(view.meta).error())
+
+    def _on_credit(self, view: FrameView) -> None:
+        job = self._job_of(view)
+        if job is None:
+            return
+        if view.meta.get("credit_dir") != RESPONSE or not job.outputs.grant(view.stream_id, view.fields[19]):
+            self._count(view)
+
+    def _on_heartbeat(self, view: FrameView) -> None:
+        desired = view.meta.get("desired_capacities")
+        admitted: list[Job] = []
+        if desired is not None:
+            try:
+                with self._lock:
+                    admitted = self._admission.configure(desired)
+            except RemoteProtocolError as error:
+                failure = Failure("UNKNOWN_POOL", AttributionClass.INTERNAL, str(error))
+                self._writer.post(err_frame(view.id, failure))
+                return
+        for job in admitted:
+            self._start(job, queued=True)
+        with self._lock:
+            meta = {
+                "drops_total": self._counts.drops.total(),
+                "stragglers_total": self._counts.stragglers.total() + self._writer.stragglers,
+                "overruns_total": 0,
+                "pools": write_pools(self._admission.states()),
+            }
+        self._writer.post(Frame(FrameType.HEARTBEAT, view.id, meta=meta))
+
+    def _job_of(self, view: FrameView) -> Job | None:
+        """Return the job a frame belongs to; a frame that has none is counted. The XID plays no part."""
+        job = self._jobs.get(view.id)
+        if job is None:
+            self._count(view)
+        return job
+
+    def _count(self, view: FrameView) -> None:
+        with self._lock:
+            self._counts.unroutable(view)
+
+
+def _failure(error: CartridgeError | ProtocolError) -> Failure:
+    detail = error.detail if isinstance(error, CartridgeError) else None
+    return Failure(error.code, error.attribution, str(error.args[0]), detail)

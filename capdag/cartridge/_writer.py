@@ -1,0 +1,201 @@
+"""The one way out: frames onto the pipe, from any thread, in the order of their seq.
+
+Law of the locks. A worker that writes holds `_lock` for as long as the pipe is full, which may be for ever when the
+host has stopped. So the main thread never waits for it: what it has to say (heartbeat replies, refusals, grants) it
+appends to `_posted` and then tries; if a worker holds the lock, that worker sends what was posted. And a thread that
+writes holds no other lock that the main thread takes. Thus the main thread goes on reading whatever the pipe does.
+
+Nobody waits for the lock in vain: posting appends before it tries, a holder looks again after it has let go.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+
+from capdag.errors import LinkClosedError
+from capdag.wire import Frame, MessageId, pack, view_of
+
+# poll() promises room for this much on a pipe: a write of no more cannot block, whatever mode the descriptor is in.
+# The mode is not ours to set: the open file may be shared with another process.
+_SURE = select.PIPE_BUF
+
+MAX_POSTED = 1 << 20
+"""Bytes of its own that the main thread lets wait before it stops reading: a host that only writes is not served."""
+
+
+class Flow:
+    """The frames of one request that go out: their ids, their numbers and whether the terminal has gone.
+
+    `next_seq` and `ended` belong to the thread that holds the writer's lock; before a worker has the request, to the
+    main thread.
+    """
+
+    __slots__ = ("ended", "next_seq", "rid", "xid")
+
+    def __init__(self, rid: MessageId, xid: MessageId | None) -> None:
+        self.rid = rid
+        self.xid = xid
+        self.next_seq = 0
+        self.ended = False
+
+
+class FrameWriter:
+    """Writes frames to `fd`. `on_broken` is called, from any thread, when the far side has closed it."""
+
+    def __init__(self, fd: int, max_frame: int, on_broken: Callable[[], None]) -> None:
+        self.fd = fd
+        self.max_frame = max_frame
+        self.stragglers = 0
+        self._lock = Lock()
+        self._posted: deque[bytes] = deque()
+        # Two counters, each written by one side only: the main thread, the holder of the lock.
+        self._bytes_posted = 0
+        self._bytes_taken = 0
+        self._stuck = False
+        self._broken = False
+        self._on_broken = on_broken
+
+    def send(self, flow: Flow, build: Callable[[int], bytes], *, terminal: bool = False) -> bool:
+        """From a worker: number one frame of a flow, build its bytes and write them, waiting for room as needed.
+
+        False if the flow's terminal has gone: the frame is suppressed and counted. Raises LinkClosedError when the
+        host has closed the pipe, and what `build` raises (the number is then not used up).
+        """
+        with self._lock:
+            if flow.ended:
+                self.stragglers += 1
+                return False
+            data = build(flow.next_seq)
+            flow.next_seq += 1
+            flow.ended = terminal
+            self._write_all(data)
+        self._relieve()
+        return True
+
+    def send_frame(self, flow: Flow, frame: Frame, *, terminal: bool = False) -> bool:
+        """From a worker: `send` for a frame that is built the general way."""
+
+        def build(seq: int) -> bytes:
+            frame.seq = seq
+            return self.pack(frame)
+
+        return self.send(flow, build, terminal=terminal)
+
+    def send_unnumbered(self, frame: Frame) -> None:
+        """From a worker: write a frame that has no seq (CREDIT)."""
+        data = self.pack(frame)
+        with self._lock:
+            self._write_all(data)
+        self._relieve()
+
+    def pack(self, frame: Frame) -> bytes:
+        """Return prefix and body. Raises LocalProtocolError for what cannot be encoded or is over max_frame."""
+        return pack(view_of(frame), self.max_frame)
+
+    def post(self, frame: Frame, flow: Flow | None = None, *, terminal: bool = False) -> None:
+        """From the main thread: append a frame; never waits. With `flow`, number it: only while no worker has it."""
+        if flow is not None:
+            frame.seq = flow.next_seq
+            flow.next_seq += 1
+            flow.ended = terminal
+        data = self.pack(frame)
+        self._bytes_posted += len(data)
+        self._posted.append(data)
+
+    def flush(self) -> None:
+        """From the main thread: write what was posted as far as that needs no waiting."""
+        self._stuck = False
+        while self._posted and self._lock.acquire(blocking=False):
+            try:
+                self._stuck = not self._write_some()
+            finally:
+                self._lock.release()
+            if self._stuck:
+                return
+
+    @property
+    def wants_room(self) -> bool:
+        """True while the main thread's frames wait for room and no worker is there to send them."""
+        return self._stuck and bool(self._posted) and not self._broken
+
+    @property
+    def overfull(self) -> bool:
+        """True while more than MAX_POSTED bytes wait."""
+        return bool(self._posted) and self._bytes_posted - self._bytes_taken > MAX_POSTED
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing posted waits, or can ever go."""
+        return self._broken or not self._posted
+
+    def _write_some(self) -> bool:
+        """Lock held, main thread. False if the pipe is full."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        while self._posted:
+            if not poll.poll(0):
+                return False
+            data = self._posted.popleft()
+            try:
+                written = os.write(self.fd, data[:_SURE])
+            except BlockingIOError:
+                written = 0
+            except OSError:
+                self._break()
+                return True
+            self._bytes_taken += written
+            if written < len(data):
+                self._posted.appendleft(data[written:])
+        return True
+
+    def _write_all(self, data: bytes) -> None:
+        """Lock held, worker: what was posted, then `data`."""
+        while self._posted:
+            posted = self._posted.popleft()
+            self._write(posted)
+            self._bytes_taken += len(posted)
+        if data:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._broken:
+            raise _closed()
+        try:
+            written = self._write_once(data)
+            if written < len(data):
+                rest = memoryview(data)[written:]
+                while rest:
+                    rest = rest[self._write_once(rest) :]
+        except OSError:
+            self._break()
+            raise _closed() from None
+
+    def _write_once(self, data: bytes | memoryview) -> int:
+        try:
+            return os.write(self.fd, data)
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(self.fd, select.POLLOUT)
+            poll.poll()
+            return 0
+
+    def _relieve(self) -> None:
+        """Send what the main thread posted while this worker held the lock: it has not been able to."""
+        while self._posted and self._lock.acquire(blocking=False):
+            try:
+                self._write_all(b"")
+            finally:
+                self._lock.release()
+
+    def _break(self) -> None:
+        self._broken = True
+        self._posted.clear()
+        self._on_broken()
+
+
+def _closed() -> LinkClosedError:
+    return LinkClosedError("the host has closed the cartridge's output: nothing can be sent any more")

@@ -1,0 +1,1 @@
+"""The SDK, driven through real pipes."""

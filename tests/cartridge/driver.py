@@ -1,0 +1,192 @@
+"""A host for one cartridge, as small as can be: it starts the real process and speaks frames with `capdag.wire`.
+
+Every wait has a deadline, so that a cartridge that hangs fails a test and not the suite.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from capdag.wire import (
+    DEFAULT_LIMITS,
+    TERMINAL_TYPES,
+    CartridgeHello,
+    Frame,
+    FrameSplitter,
+    FrameType,
+    FrameView,
+    IdentityCheck,
+    Limits,
+    MessageId,
+    NetworkPolicy,
+    body_end_frame,
+    fnv1a_64,
+    hello_frame,
+    identity_request,
+    inspect,
+    item_payloads,
+    pack,
+    policy_frame,
+    read_cartridge_hello,
+    scalar_payloads,
+    view_of,
+)
+
+PATIENCE = 10.0
+"""Seconds a driver waits for what must come."""
+
+ECHO_COMMAND = (sys.executable, "-m", "capdag.cartridge", "cartridges.echo.main")
+
+Test = Callable[[FrameView], bool]
+
+
+class Driver:
+    """One running cartridge. `frames` holds everything that came, in order; `position` is what has been looked at."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], limits: Limits) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(list(command), env={**os.environ, **env}, bufsize=0, **pipes)  # type: ignore[call-overload]
+        self.stdin: int = self.process.stdin.fileno()
+        self.stdout: int = self.process.stdout.fileno()
+        self.limits = limits
+        self.frames: list[FrameView] = []
+        self.position = 0
+        self.ended = False
+        self._splitter = FrameSplitter()
+
+    def send(self, *frames: Frame) -> None:
+        """Write frames whole."""
+        self.send_bytes(b"".join(pack(view_of(frame), self.limits.max_frame) for frame in frames))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Write bytes as they are; reads meanwhile, so that neither side waits for the other for ever."""
+        os.set_blocking(self.stdin, False)
+        rest = memoryview(data)
+        while rest:
+            readable, writable, _ = select.select([] if self.ended else [self.stdout], [self.stdin], [], PATIENCE)
+            assert readable or writable, "the cartridge neither reads nor writes"
+            if readable:
+                self._read()
+            if writable:
+                rest = rest[os.write(self.stdin, rest) :]
+
+    def _read(self) -> None:
+        data = os.read(self.stdout, 65_536)
+        if not data:
+            self._splitter.eof()
+            self.ended = True
+        self.frames += [inspect(body) for body in self._splitter.feed(data)]
+
+    def next(self, wanted: Test = lambda _: True, patience: float = PATIENCE) -> FrameView:
+        """Return the next frame for which `wanted` holds, passing over others."""
+        deadline = time.monotonic() + patience
+        while True:
+            while self.position < len(self.frames):
+                self.position += 1
+                if wanted(self.frames[self.position - 1]):
+                    return self.frames[self.position - 1]
+            left = deadline - time.monotonic()
+            assert left > 0, f"no such frame within {patience} s; came: {self.frames[-5:]}"
+            assert not self.ended, f"stdout has ended; came: {self.frames[-5:]}"
+            if select.select([self.stdout], [], [], left)[0]:
+                self._read()
+
+    def silent(self, seconds: float) -> bool:
+        """True if nothing comes within so many seconds."""
+        return self.position == len(self.frames) and not select.select([self.stdout], [], [], seconds)[0]
+
+    def hello(self) -> CartridgeHello:
+        """Exchange HELLO; returns the cartridge's."""
+        self.send(hello_frame(self.limits))
+        answer = read_cartridge_hello(self.next())
+        self.limits = answer.limits
+        return answer
+
+    def attach(self) -> CartridgeHello:
+        """Do what a host does before the first request: HELLO, identity, POLICY."""
+        hello = self.hello()
+        check = IdentityCheck(b"n" * 32)
+        self.send(*identity_request(7, b"n" * 32))
+        while not check.feed(self.next()):
+            pass
+        self.send(policy_frame(NetworkPolicy.NO_TELEMETRY))
+        return hello
+
+    def terminal(self, rid: MessageId, patience: float = PATIENCE) -> FrameView:
+        """Wait for the terminal of a request."""
+        return self.next(lambda view: view.id == rid and view.type in TERMINAL_TYPES, patience)
+
+    def of(self, rid: MessageId, kind: FrameType | None = None) -> list[FrameView]:
+        """Return everything that came for a request, or what is of one type."""
+        return [view for view in self.frames if view.id == rid and kind in (None, view.type)]
+
+    def close(self) -> int:
+        """Close stdin and return the exit code."""
+        self.process.stdin.close()
+        return self.exit_code()
+
+    def exit_code(self, patience: float = PATIENCE) -> int:
+        """Wait for the process to end."""
+        return int(self.process.wait(patience))
+
+    def stderr(self) -> str:
+        """Return what the process wrote to stderr; it must have ended."""
+        return bytes(self.process.stderr.read()).decode()
+
+
+@contextmanager
+def cartridge(
+    command: Sequence[str] = ECHO_COMMAND, *, env: Mapping[str, str] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Driver]:
+    """Start a cartridge; it is gone when the block ends."""
+    driver = Driver(command, env or {}, limits)
+    try:
+        yield driver
+    finally:
+        driver.process.kill()
+        driver.process.wait()
+        for pipe in (driver.process.stdin, driver.process.stdout, driver.process.stderr):
+            pipe.close()
+
+
+def req(rid: MessageId, cap: str, *, xid: MessageId | None = None) -> Frame:
+    """Build a REQ."""
+    return Frame(FrameType.REQ, rid, cap=cap, content_type="application/cbor", payload=b"", routing_id=xid)
+
+
+def start(rid: MessageId, media_urn: str, *, stream: str = "arg-0", sequence: bool = False) -> Frame:
+    """Build the STREAM_START of an argument."""
+    return Frame(FrameType.STREAM_START, rid, stream_id=stream, media_urn=media_urn, is_sequence=sequence)
+
+
+def chunk(rid: MessageId, index: int, payload: bytes, *, stream: str = "arg-0") -> Frame:
+    """Build a CHUNK with a right checksum."""
+    checksum = fnv1a_64(payload)
+    return Frame(FrameType.CHUNK, rid, stream_id=stream, payload=payload, chunk_index=index, checksum=checksum)
+
+
+def end(rid: MessageId, count: int, *, stream: str = "arg-0") -> Frame:
+    """Build the STREAM_END of an argument."""
+    return Frame(FrameType.STREAM_END, rid, stream_id=stream, chunk_count=count)
+
+
+def whole_request(rid: MessageId, cap: str, media_urn: str, value: Any, *, xid: MessageId | None = None) -> list[Frame]:
+    """Build a request with one scalar argument that fits the first window."""
+    payloads = list(scalar_payloads(value, DEFAULT_LIMITS.max_chunk))
+    chunks = [chunk(rid, index, payload) for index, payload in enumerate(payloads)]
+    frames = [req(rid, cap), start(rid, media_urn), *chunks, end(rid, len(chunks)), body_end_frame(rid)]
+    for frame in frames:
+        frame.routing_id = xid
+    return frames
+
+
+def sequence_payloads(items: Sequence[Any], max_chunk: int) -> list[bytes]:
+    """Return the CHUNK payloads of a sequence."""
+    return [payload for item in items for payload in item_payloads(item, max_chunk)]
