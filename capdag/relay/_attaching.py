@@ -1,0 +1,124 @@
+"""A host's way onto the switch: POLICY to it, RELAY_NOTIFY from it, the identity check, and its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+from typing import NamedTuple
+from uuid import uuid4
+
+from capdag.transport import Link
+from capdag.wire import (
+    DEFAULT_LIMITS,
+    FrameView,
+    IdentityCheck,
+    Limits,
+    NetworkPolicy,
+    deferred_identity_request,
+    identity_request,
+    policy_frame,
+    view_of,
+)
+from capdag.wire.notify import read_notify
+from capdag.wire.requests import DEFAULT_TABLE_LIMIT
+
+from ._alarms import Alarms
+from ._endings import Endings
+from ._masters import Master, Masters, MasterState
+from ._outgoing import Outgoing
+from ._rows import Rows
+
+log = logging.getLogger(__name__)
+
+_NONCE_SIZE = 32
+
+
+class SwitchSettings(NamedTuple):
+    """Settings of a switch. Times are seconds; `limits` are this side's own, reduced to each host's.
+
+    `cancel_deadline` is longer than a host's own grace, which ends in a kill and an honest terminal.
+    """
+
+    policy: NetworkPolicy = NetworkPolicy.NO_TELEMETRY
+    limits: Limits = DEFAULT_LIMITS
+    identity_timeout: float = 10.0
+    cancel_deadline: float = 40.0
+    table_limit: int = DEFAULT_TABLE_LIMIT
+
+
+class Attaching:
+    """Takes masters through their states. What a host does wrong costs that host its link, and nothing else."""
+
+    def __init__(
+        self, settings: SwitchSettings, masters: Masters, rows: Rows, endings: Endings, out: Outgoing, alarms: Alarms
+    ) -> None:
+        self._settings = settings
+        self._masters = masters
+        self._rows = rows
+        self._endings = endings
+        self._out = out
+        self._alarms = alarms
+
+    def attach(self, link: Link, name: str) -> Master:
+        """Give the host a slot and send it POLICY. Raises LocalProtocolError while a living host has the name."""
+        master = self._masters.attach(link, name)
+        self._out.put(master, view_of(policy_frame(self._settings.policy)))
+        return master
+
+    def notify(self, master: Master, view: FrameView) -> None:
+        """Take a RELAY_NOTIFY. Raises RemoteProtocolError."""
+        notice = read_notify(view)
+        master.notice = notice
+        master.limits = self._settings.limits.negotiate(notice.limits)
+        master.max_frame = master.limits.max_frame
+        if master.state is MasterState.READY:
+            self._masters.offer(master)
+        elif master.state is not MasterState.CHECKING:
+            if notice.caps:
+                self._start_check(master, deferred=master.state is MasterState.IDLE)
+            else:
+                master.state = MasterState.IDLE
+
+    def _start_check(self, master: Master, *, deferred: bool) -> None:
+        rid, nonce = uuid4().bytes, os.urandom(_NONCE_SIZE)
+        if deferred:
+            master.check = IdentityCheck(deferred=True)
+            frames = deferred_identity_request(rid, self._rows.next_xid())
+        else:
+            master.check = IdentityCheck(nonce)
+            frames = identity_request(rid, nonce)
+        master.check_rid = rid
+        master.state = MasterState.CHECKING
+        too_late = partial(
+            self.end, master, f"no answer to the identity check in {self._settings.identity_timeout:g} s"
+        )
+        master.alarm = self._alarms.after(self._settings.identity_timeout, partial(self._out.turn, too_late))
+        for frame in frames:
+            self._out.put(master, view_of(frame))
+
+    def check(self, master: Master, view: FrameView) -> None:
+        """Take a frame of the identity answer. Raises RemoteProtocolError if it proves nothing."""
+        if master.check is None or not master.check.feed(view):
+            return
+        self._forget_check(master)
+        master.state = MasterState.READY
+        log.info("host %s is ready", master.name)
+        self._masters.offer(master)
+
+    def _forget_check(self, master: Master) -> None:
+        self._alarms.drop(master.alarm)
+        if master.check_rid is not None:
+            self._rows.released.add(master.check_rid)
+        master.check = master.check_rid = master.alarm = None
+
+    def end(self, master: Master, reason: str) -> None:
+        """A host's link has ended, or is ended for `reason`: settle everything it held. Its slot is free again."""
+        if master.state is MasterState.DEAD:
+            return
+        log.warning("host %s is detached: %s", master.name, reason)
+        self._forget_check(master)
+        master.state, master.reason = MasterState.DEAD, reason
+        self._masters.withdraw(master)
+        self._endings.master_died(master, reason)
+        self._out.later(master.link.close)

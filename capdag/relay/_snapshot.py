@@ -1,0 +1,101 @@
+"""The switch's state as plain data (protocol-spec/wire.md, protocol stats)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capdag.wire import show_id
+
+from ._flow import Flow, Stream
+from ._masters import Master, Masters
+from ._rows import Ended, Row, Rows
+
+
+def snapshot(rows: Rows, masters: Masters, now: float) -> dict[str, Any]:
+    """Return requests, drops, stragglers and hosts. `in` counts frames to the requester, `out` those to the handler.
+
+    The totals of routing_gc stand for peers that evict rows of live requests. This switch never does.
+    """
+    return {
+        "requests": {
+            "active": [_active(row, now) for row in rows.live()],
+            "recent_terminated": [_ended(ended) for ended in rows.recent],
+            "total_registered": rows.registered_total,
+            "terminated_by_kind": dict(rows.ended_by_kind),
+        },
+        **rows.counts.snapshot(),
+        "routing_gc_runs_total": 0,
+        "routing_gc_evicted_total": 0,
+        "hosts": {master.name: _host(master) for master in masters.all()},
+    }
+
+
+def _active(row: Row, now: float) -> dict[str, Any]:
+    streams = [_stream(stream, row.answer, to_requester=True) for stream in row.answer.counted()]
+    streams += [_stream(stream, row.body, to_requester=False) for stream in row.body.counted()]
+    origin, destination = row.answer.sink, row.body.sink
+    return {
+        "xid": row.xid,
+        "rid": show_id(row.rid),
+        "phase": "cancelled" if row.cancel else "streaming" if row.answer.last_seq >= 0 else "created",
+        "is_peer": row.is_peer,
+        "cap_urn": row.cap,
+        "origin_master": origin.name if isinstance(origin, Master) else None,
+        "destination_master": destination.name if isinstance(destination, Master) else None,
+        "age_ms": _ms(now - row.created),
+        "idle_ms": _ms(now - row.last),
+        "children": len(row.children),
+        "streams": streams,
+    }
+
+
+def _stream(stream: Stream, flow: Flow, *, to_requester: bool) -> dict[str, Any]:
+    ahead, back = ("in", "out") if to_requester else ("out", "in")
+    return {
+        "stream_id": stream.stream_id,
+        f"frames_{ahead}": stream.frames,
+        f"frames_{back}": stream.replies,
+        f"bytes_{ahead}": stream.bytes,
+        f"bytes_{back}": 0,
+        f"chunks_{ahead}": stream.chunks,
+        f"chunks_{back}": 0,
+        "credit_outstanding": flow.window + stream.granted - stream.chunks,
+        "held": len(stream.held),
+        "unbounded": stream.unbounded,
+        "ended": stream.ended,
+    }
+
+
+def _ended(ended: Ended) -> dict[str, Any]:
+    shown = {
+        "xid": ended.xid,
+        "rid": show_id(ended.rid),
+        "kind": ended.kind,
+        "is_peer": ended.is_peer,
+        "cap_urn": ended.cap,
+        "lifetime_ms": _ms(ended.lifetime),
+        "frames_in": ended.frames_in,
+        "frames_out": ended.frames_out,
+        "bytes_in": ended.bytes_in,
+        "bytes_out": ended.bytes_out,
+    }
+    if ended.cancel is not None:
+        code, attribution, message = ended.cancel
+        shown |= {"cancel_code": code, "cancel_class": attribution.value, "cancel_reason": message}
+    return shown
+
+
+def _host(master: Master) -> dict[str, Any]:
+    notice = master.notice
+    return {
+        "state": master.state.value,
+        "reason": master.reason,
+        "limits": master.limits._asdict(),
+        "caps": [str(urn) for urn in master.registrations],
+        "installed_cartridges": notice.installs if notice else [],
+        "protocol_stats": notice.stats if notice else None,
+    }
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,108 @@
+"""The switch: callers and hosts meet here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import trio
+
+from capdag.transport import Link, Receiver
+from capdag.transport.background import background
+from capdag.urn import CapUrn
+from capdag.wire import FrameView
+
+from ._alarms import Alarms
+from ._attaching import Attaching, SwitchSettings
+from ._endings import Endings
+from ._masters import Capability, Master, Masters
+from ._outgoing import Outgoing
+from ._request import Deliver, Request
+from ._router import Router
+from ._rows import Rows
+from ._snapshot import snapshot
+
+
+class Switch:
+    """Routes requests of callers and of cartridges to the hosts that serve them. Made by `open_switch`."""
+
+    def __init__(self, settings: SwitchSettings, clock: Callable[[], float] = trio.current_time) -> None:
+        self.alarms = Alarms(clock)
+        self._clock = clock
+        self._out = Outgoing()
+        self._masters = Masters()
+        self._rows = Rows(settings.table_limit)
+        self._endings = Endings(self._rows, self._out, self.alarms, clock, settings.cancel_deadline)
+        self._attaching = Attaching(settings, self._masters, self._rows, self._endings, self._out, self.alarms)
+        self._router = Router(
+            self._masters, self._rows, self._endings, self._attaching, self._out, settings.limits, clock
+        )
+
+    def attach(self, link: Link, name: str) -> Receiver:
+        """Take a host in; returns what its link delivers to. POLICY goes out at once.
+
+        The host must begin with RELAY_NOTIFY and, if that offers any cap, pass the identity check: then it is routed
+        to. A host that breaks the rules, or is late with its identity, has its link closed. The slot of a dead host is
+        taken again by its name. Raises LocalProtocolError while a living host has the name.
+        """
+        master = self._attaching.attach(link, name)
+        self._out.flush()
+        return _Inlet(self, master)
+
+    async def wait_for(self, cap: str) -> None:
+        """Wait until some host serves `cap`. Raises UrnError for a text that is no cap URN."""
+        await self._masters.wait_for(CapUrn.parse(cap))
+
+    def open_request(self, cap: str, deliver: Deliver, preferred: str | None = None) -> Request:
+        """Send a REQ to the host that serves `cap` best; `preferred` names the cap to be chosen if it may serve.
+
+        `deliver` gets everything that comes, exactly one terminal (END or ERR) last. Raises RequestFailedError:
+        INVALID_REQUEST for a text that is no cap URN, NO_HANDLER, TABLE_FULL.
+        """
+        request = Request(self._router, self._rows, self._endings, self._out, deliver)
+        request.open(cap, preferred)
+        return request
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        """Return the caps that are served now."""
+        return self._masters.capabilities()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain data: requests, drops, stragglers, hosts."""
+        return snapshot(self._rows, self._masters, self._clock())
+
+    def close(self) -> None:
+        """End every request with ERR ABORTED and every link."""
+        self._endings.abort_all()
+        self._out.flush()
+        for master in self._masters.all():
+            master.link.close()
+
+
+class _Inlet:
+    """The receiver of one master's link."""
+
+    def __init__(self, switch: Switch, master: Master) -> None:
+        self._switch = switch
+        self._master = master
+
+    def deliver(self, batch: Sequence[FrameView]) -> None:
+        """Route the frames of one read."""
+        self._switch._out.turn(partial(self._switch._router.take, self._master, batch))
+
+    def closed(self, reason: str) -> None:
+        """Settle what the link held."""
+        self._switch._out.turn(partial(self._switch._attaching.end, self._master, reason))
+
+
+@asynccontextmanager
+async def open_switch(settings: SwitchSettings | None = None) -> AsyncIterator[Switch]:
+    """Run a switch for the length of the block. At its end requests that live get ERR ABORTED, and links close."""
+    switch = Switch(settings or SwitchSettings())
+    async with background(switch.alarms.run):
+        try:
+            yield switch
+        finally:
+            switch.close()
