@@ -1,1 +1,14 @@
+"""The client room: call a capability and read its streams."""
 
+from capdag.relay import Capability
+from capdag.wire import StreamHead
+
+from ._answer import Answer, AnswerStream
+from ._call import Call
+from ._client import Client
+from ._events import Argument, CallEvent, Ended, Logged, StreamEnded, StreamStarted, Value
+
+__all__ = [
+    "Answer", "AnswerStream", "Argument", "Call", "CallEvent", "Capability", "Client", "Ended", "Logged", "StreamEnded",
+    "StreamHead", "StreamStarted", "Value",
+]  # fmt: skip

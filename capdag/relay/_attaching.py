@@ -122,3 +122,10 @@ class Attaching:
         self._masters.withdraw(master)
         self._endings.master_died(master, reason)
         self._out.later(master.link.close)
+
+    def close(self) -> None:
+        """Close every link: the switch is going down, and what they held is settled."""
+        for master in self._masters.all():
+            if master.state is not MasterState.DEAD:
+                master.state, master.reason = MasterState.DEAD, "the switch is shutting down"
+                master.link.close()

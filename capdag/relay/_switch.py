@@ -77,8 +77,7 @@ class Switch:
         """End every request with ERR ABORTED and every link."""
         self._endings.abort_all()
         self._out.flush()
-        for master in self._masters.all():
-            master.link.close()
+        self._attaching.close()
 
 
 class _Inlet:

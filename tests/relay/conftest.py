@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from trio.testing import MockClock
 
@@ -12,11 +10,11 @@ from tests.relay.masters import LinkKind
 
 @pytest.fixture(params=["local", "socket"])
 def kind(request: pytest.FixtureRequest) -> LinkKind:
+    """The kind of link. A test with it takes `clock` too."""
     return request.param  # type: ignore[no-any-return]
 
 
-@pytest.fixture(autouse=True)
-def clock(request: pytest.FixtureRequest) -> Iterator[MockClock | None]:
+@pytest.fixture
+def clock(kind: LinkKind) -> MockClock | None:
     """The clock that jumps when everything waits, except where a socket needs real time."""
-    kind = request.node.callspec.params.get("kind") if hasattr(request.node, "callspec") else None
-    yield None if kind == "socket" else request.getfixturevalue("autojump_clock")
+    return MockClock(autojump_threshold=0) if kind == "local" else None

@@ -1,0 +1,51 @@
+"""Calling capabilities through the switch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from capdag.relay import Capability, Switch
+from capdag.transport.background import background
+
+from ._answer import Answer
+from ._call import Call
+from ._events import Argument
+
+
+class Client:
+    """Calls capabilities that hosts of `switch` serve."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        """Return the caps that are served now."""
+        return self._switch.capabilities()
+
+    @asynccontextmanager
+    async def call(
+        self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None
+    ) -> AsyncIterator[Call]:
+        """Call `cap`; the arguments are sent while the block runs. `preferred` names a cap to choose if it may serve.
+
+        Leaving the block before the end sends CANCEL at once, also when the block is cancelled. Raises
+        RequestFailedError if no host takes the request, and whatever an argument's own iterable raises.
+        """
+        call = Call()
+        async with background() as nursery:
+            call.start(self._switch.open_request(cap, call.deliver, preferred), arguments)
+            try:
+                nursery.start_soon(call.send_body)
+                yield call
+            finally:
+                call.cancel()
+
+    async def collect(self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None) -> Answer:
+        """Call `cap` and return the whole answer. Raises RequestFailedError."""
+        answer = Answer()
+        async with self.call(cap, arguments, preferred) as call:
+            async for batch in call.batches():
+                for event in batch:
+                    answer.add(event)
+        return answer
