@@ -5,31 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from capdag.client import Capability
 from capdag.urn import CapUrn, MediaUrn
 
+from .errors import ApiError
+
 _OUTSIDE_SLUG = re.compile(r"[^a-z0-9._/:-]")
-_OPERATIONS = ("chat", "completion")
-
-
-class Offer(Protocol):
-    """One advertised capability: its URN and the cap object of the manifest."""
-
-    @property
-    def urn(self) -> CapUrn: ...
-
-    @property
-    def facts(self) -> Any: ...
+_OPERATIONS = frozenset({"chat", "completion"})
+_LISTED = 20
+"""Most models that an error names."""
 
 
 class Model(NamedTuple):
-    """One model as `/v1/models` shows it. `created` is in unix seconds, 0 where nobody says."""
+    """One model on offer. `created` is in unix seconds, 0 where nobody says; `operations`: chat, completion."""
 
     id: str
     slug: str
     created: int
     owned_by: str
+    operations: frozenset[str]
 
     def as_json(self) -> dict[str, Any]:
         """Return the OpenAI model object."""
@@ -49,18 +45,21 @@ def request_cap(operation: str, slug: str) -> str:
     return str(CapUrn(asked, given, tags={operation: "*", "model": slug}))
 
 
-def list_models(offers: Iterable[Offer]) -> list[Model]:
+def list_models(capabilities: Iterable[Capability]) -> list[Model]:
     """Return every model on offer once, in the order of their ids, whoever offers it and in whatever order."""
     found: dict[str, Model] = {}
-    for offer in offers:
-        slug = offer.urn.tags.get("model")
-        if slug is None or not any(operation in offer.urn.tags for operation in _OPERATIONS):
+    for capability in capabilities:
+        tags = capability.urn.tags
+        operations = _OPERATIONS.intersection(tags)
+        if "model" not in tags or not operations:
             continue
-        found.setdefault(slug, _model_of(slug, offer.facts.get("metadata")))
+        model = _model_of(tags["model"], capability.facts.get("metadata"), operations)
+        known = found.get(model.slug)
+        found[model.slug] = model if known is None else known._replace(operations=known.operations | operations)
     return sorted(found.values(), key=lambda model: (model.id.lower(), model.id))
 
 
-def _model_of(slug: str, metadata: Any) -> Model:
+def _model_of(slug: str, metadata: object, operations: frozenset[str]) -> Model:
     facts = metadata if isinstance(metadata, dict) else {}
     model_id, created, owner = facts.get("model"), facts.get("created"), facts.get("owned_by")
     return Model(
@@ -68,10 +67,22 @@ def _model_of(slug: str, metadata: Any) -> Model:
         slug,
         created if isinstance(created, int) else 0,
         owner if isinstance(owner, str) else "capdag",
+        operations,
     )
 
 
-def find_model(offers: Iterable[Offer], model_id: str) -> Model | None:
-    """Return the model that `model_id` means, or None: case and the characters outside a slug do not count."""
-    slug = slug_of(model_id)
-    return next((model for model in list_models(offers) if model.slug == slug), None)
+def find_model(capabilities: Iterable[Capability], model_id: str, operation: str | None = None) -> Model:
+    """Return the model that `model_id` means; case, and characters that no slug has, do not count.
+
+    Raises ApiError 404, which lists what is on offer, if nobody has it or it has not the operation.
+    """
+    slug, models = slug_of(model_id), list_models(capabilities)
+    for model in models:
+        if model.slug == slug and (operation is None or operation in model.operations):
+            return model
+        if model.slug == slug:
+            offered = ", ".join(sorted(model.operations))
+            raise ApiError(404, "model_not_found", f"{model.id} offers {offered}, not {operation}", param="model")
+    listed = ", ".join(model.id for model in models[:_LISTED]) + (", …" if len(models) > _LISTED else "")
+    remedy = f"the models are {listed}" if models else "no host offers a model at the moment"
+    raise ApiError(404, "model_not_found", f"no host serves the model {model_id[:200]!r}: {remedy}", param="model")

@@ -35,3 +35,6 @@ class GatewaySettings(NamedTuple):
 
     allowed_hosts: tuple[str, ...] = ()
     """Names, besides those of this machine, that a Host header may carry when listening on loopback only."""
+
+
+DEFAULT_SETTINGS = GatewaySettings()

@@ -1,0 +1,161 @@
+"""The application: its routes, and one form for every error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, NotFound
+
+from capdag.client import Client
+from capdag.errors import CapdagError
+
+from .bodies import read_chat, read_completion
+from .catalogue import find_model, list_models
+from .connection import GatewayConnection, GatewayRequest
+from .errors import ApiError
+from .guards import check_content_type, check_host, check_http_version, http_error
+from .inference import Endpoint, Inference
+from .settings import DEFAULT_SETTINGS, GatewaySettings
+from .shapes import CHAT, COMPLETION
+from .sse import dump
+
+log = logging.getLogger("capdag.gateway")
+
+
+class Admin(Protocol):
+    """What the admin routes can ask of the process they run in."""
+
+    def ps(self) -> Mapping[str, Any]:
+        """Return what runs, as JSON values."""
+
+    def reset(self, name: str) -> None:
+        """Let a cartridge record that was given up start again. Raises CapdagError for a name nobody has."""
+
+
+def create_app(client: Client, settings: GatewaySettings = DEFAULT_SETTINGS, *, admin: Admin | None = None) -> Gateway:
+    """Return the application that serves what `client` can reach.
+
+    With `admin` it also answers `/_capdag/…`, on unix sockets only.
+    """
+    return Gateway(client, settings, admin)
+
+
+class Gateway(QuartTrio):
+    """The ASGI application. `serve_http` runs it."""
+
+    asgi_http_class = GatewayConnection
+    request_class = GatewayRequest
+
+    def __init__(self, client: Client, settings: GatewaySettings, admin: Admin | None) -> None:
+        super().__init__("capdag.gateway", static_folder=None)
+        self._client = client
+        self._settings = settings
+        self._admin = admin
+        self._inference = Inference(client, settings)
+        self.url_map.merge_slashes = False
+        self.config.update(
+            MAX_CONTENT_LENGTH=settings.body_limit,
+            BODY_TIMEOUT=settings.body_deadline,
+            RESPONSE_TIMEOUT=None,
+            PROVIDE_AUTOMATIC_OPTIONS=False,
+        )
+        self.before_request(self._guard)
+        self.register_error_handler(Exception, self._show_error)
+        self._add_routes()
+
+    def _add_routes(self) -> None:
+        routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [
+            ("POST", "/v1/chat/completions", self._chat),
+            ("POST", "/v1/completions", self._completion),
+            ("GET", "/v1/models", self._models),
+            ("GET", "/v1/models/<path:model_id>", self._model),
+            ("GET", "/healthz", self._health),
+            ("GET", "/_capdag/ps", self._ps),
+            ("POST", "/_capdag/reset/<path:name>", self._reset),
+        ]
+        for method, path, view in routes:
+            self.add_url_rule(path, view.__name__, view, methods=[method])
+
+    def interrupt(self) -> None:
+        """End every running request with an error that its client is told."""
+        self._inference.interrupt()
+
+    async def _guard(self) -> None:
+        check_http_version(_current())
+        check_host(_current(), self._settings.allowed_hosts)
+
+    async def _chat(self) -> Response:
+        return await self._infer(_CHAT)
+
+    async def _completion(self) -> Response:
+        return await self._infer(_COMPLETION)
+
+    async def _infer(self, endpoint: Endpoint) -> Response:
+        asked = _current()
+        check_content_type(asked)
+        body = await asked.get_data(False, False, False)
+        whole = await self._inference.answer(endpoint, body, asked.reply)
+        # A streamed answer has gone out already: this response is then not looked at.
+        return Response(whole or b"", content_type="application/json")
+
+    async def _models(self) -> Response:
+        listed = [model.as_json() for model in list_models(self._client.capabilities())]
+        return _json({"object": "list", "data": listed})
+
+    async def _model(self, model_id: str) -> Response:
+        return _json(find_model(self._client.capabilities(), model_id).as_json())
+
+    async def _health(self) -> Response:
+        """Ready while some host offers a model, by what the switch knows at this moment."""
+        models = list_models(self._client.capabilities())
+        if not models:
+            raise ApiError(503, "not_ready", "no host offers a model: start one, or see its log", retry=True)
+        return _json({"status": "ready", "models": len(models)})
+
+    async def _ps(self) -> Response:
+        return _json(self._local_admin().ps())
+
+    async def _reset(self, name: str) -> Response:
+        admin = self._local_admin()
+        try:
+            admin.reset(name)
+        except CapdagError as error:
+            raise ApiError(404, "unknown_record", str(error)) from None
+        return _json({"reset": name})
+
+    def _local_admin(self) -> Admin:
+        if self._admin is None or not _current().bind.get("unix"):
+            raise NotFound
+        return self._admin
+
+    async def _show_error(self, error: Exception) -> Response:
+        """Tell any failure in the one form. What nobody expected is a fault of ours: it goes to the log with its
+        trace, and the client gets the id to find it by."""
+        asked = _current()
+        if isinstance(error, HTTPException):
+            error = http_error(error, asked, self._settings.body_limit)
+        if not isinstance(error, ApiError):
+            log.error("request %s failed", asked.reply.request_id, exc_info=error)
+            error = ApiError(
+                500, "internal_error", f"a fault of the gateway: report request id {asked.reply.request_id}"
+            )
+        body, headers = error.render()
+        return Response(body, error.status, headers)
+
+
+_CHAT = Endpoint(read_chat, CHAT)
+_COMPLETION = Endpoint(read_completion, COMPLETION)
+
+
+def _current() -> GatewayRequest:
+    found = request._get_current_object()  # type: ignore[attr-defined]
+    assert isinstance(found, GatewayRequest)
+    return found
+
+
+def _json(value: Any) -> Response:
+    return Response(dump(value), content_type="application/json")

@@ -1,0 +1,308 @@
+"""Every failure has one form, its own status, and words that help."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import trio
+from openai import OpenAI
+
+from capdag.gateway import GatewaySettings
+from tests.gateway.harness import CHAT, FINISH, MODEL, TEXT, Reply, Served, answering, ask, served
+from tests.gateway.scripted import ScriptedRequest, model_caps
+from tests.gateway.test_answers import MESSAGES, both_links, with_openai
+
+PATH = "/v1/chat/completions"
+
+
+def failing(*failure: Any, after: int | None = None) -> Any:
+    """Return a script that fails: at once, or when it has started and sent `after` events."""
+
+    async def script(request: ScriptedRequest) -> None:
+        await request.body()
+        if after is not None:
+            request.start()
+            await request.emit(*({"text": "x"} for _ in range(after)))
+        request.fail(*failure)
+
+    return script
+
+
+def dying(after: int | None = None) -> Any:
+    """Return a script whose host dies instead."""
+
+    async def script(request: ScriptedRequest) -> None:
+        await request.body()
+        if after is not None:
+            request.start()
+            await request.emit(*({"text": "x"} for _ in range(after)))
+        request._host.die()
+
+    return script
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("code", "attribution", "status", "kind", "http_code", "retry"),
+    [
+        ("INVALID_REQUEST", "input", 400, "invalid_request_error", "invalid_request", "false"),
+        ("CONTEXT_LENGTH_EXCEEDED", "input", 400, "invalid_request_error", "context_length_exceeded", "false"),
+        ("CARTRIDGE_DIED", "environment", 502, "server_error", "cartridge_died", "true"),
+        ("HANDLER_ERROR", "internal", 502, "server_error", "handler_error", "false"),
+        ("QUEUE_FULL", "resource", 503, "server_error", "all_slots_busy", "true"),
+        ("SPAWN_FAILED", "environment", 503, "server_error", "spawn_failed", "true"),
+        ("NO_HANDLER", "environment", 503, "server_error", "no_handler", "true"),
+        ("DEADLINE_EXCEEDED", "resource", 504, "server_error", "deadline_exceeded", "false"),
+        ("CANCELLED", "user", 503, "server_error", "cancelled", "false"),
+        ("THEIR_OWN_CODE", "input", 400, "invalid_request_error", "their_own_code", "false"),
+    ],
+)
+async def test_an_error_before_the_answer_has_its_status(
+    stream: bool, code: str, attribution: str, status: int, kind: str, http_code: str, retry: str
+) -> None:
+    async with served(failing(code, attribution, "it says why")) as server:
+        reply = await ask(server, "POST", PATH, {**CHAT, "stream": stream})
+    assert (reply.status, reply.complete) == (status, True)
+    assert reply.error == {"message": "it says why", "type": kind, "param": None, "code": http_code}
+    assert reply.headers["x-should-retry"] == retry
+    assert reply.headers["x-request-id"].startswith("req_")
+    assert ("retry-after" in reply.headers) == (status == 503 and retry == "true")
+
+
+async def test_the_detail_of_an_error_reaches_the_client() -> None:
+    script = failing("QUEUE_FULL", "resource", "full", {"param": "n", "retryable": False})
+    async with served(script) as server:
+        reply = await ask(server, "POST", PATH, CHAT)
+    assert reply.error["param"] == "n"
+    assert reply.headers["x-should-retry"] == "false"
+
+
+async def test_a_whole_answer_that_had_begun_is_not_paid_twice() -> None:
+    async with served(failing("CARTRIDGE_DIED", "environment", "gone", after=1)) as server:
+        reply = await ask(server, "POST", PATH, CHAT)
+    assert (reply.status, reply.headers["x-should-retry"]) == (502, "false")
+
+
+@both_links
+@pytest.mark.parametrize("script", [failing("HANDLER_ERROR", "internal", "broke", after=3), dying(after=3)])
+async def test_an_error_inside_a_stream_is_told_and_the_connection_aborted(link: str, script: Any) -> None:
+    async with served(script, link) as server:
+        reply = await ask(server, "POST", PATH, {**CHAT, "stream": True})
+    assert (reply.status, reply.complete) == (200, False)
+    assert set(reply.events[-1]) == {"error"}
+    assert set(reply.events[-1]["error"]) == {"message", "type", "param", "code"}
+    assert sum("error" in event for event in reply.events) == 1
+    assert all(event["choices"][0]["finish_reason"] is None for event in reply.events[:-1])
+    assert "[DONE]" not in reply.events
+
+
+@pytest.mark.parametrize("script", [failing("HANDLER_ERROR", "internal", "broke", after=3), dying(after=3)])
+async def test_the_official_client_raises_on_it(script: Any) -> None:
+    def stream(client: OpenAI) -> None:
+        for _ in client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True):
+            pass
+
+    async with served(script) as server:
+        with pytest.raises(openai.APIError):
+            await with_openai(server, stream)
+
+
+@both_links
+async def test_a_host_that_dies_before_the_answer(link: str) -> None:
+    async with served(dying(), link) as server:
+        reply = await ask(server, "POST", PATH, {**CHAT, "stream": True})
+        assert (reply.status, reply.error["code"]) == (502, "master_died")
+        assert reply.headers["x-should-retry"] == "true"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("events", [[{"text": "a"}], [{"text": "a"}, {"finish": "stop"}], [{"picture": 1}, *FINISH]])
+async def test_an_answer_that_breaks_the_contract_is_never_a_success(stream: bool, events: Any) -> None:
+    async with served(answering(*events)) as server:
+        reply = await ask(server, "POST", PATH, {**CHAT, "stream": stream})
+    if stream:
+        assert not reply.complete
+        assert reply.events[-1]["error"]["code"] == "protocol_error"
+        assert 'finish_reason":"stop' not in reply.body.decode()
+    else:
+        assert (reply.status, reply.error["code"]) == (502, "protocol_error")
+
+
+async def test_an_error_after_a_silence_is_told_in_the_stream() -> None:
+    async def script(request: ScriptedRequest) -> None:
+        await request.body()
+        await trio.sleep(0.1)
+        request.fail("SPAWN_FAILED", "environment", "no such file")
+
+    async with served(script, settings=GatewaySettings(commit_after=0.02)) as server:
+        reply = await ask(server, "POST", PATH, {**CHAT, "stream": True})
+        whole = await ask(server, "POST", PATH, CHAT)
+    assert (reply.status, reply.complete) == (200, False)
+    assert [event["error"]["code"] for event in reply.events] == ["spawn_failed"]
+    assert whole.status == 503
+
+
+async def test_an_unknown_model_is_told_with_those_that_are_served() -> None:
+    async with served(TEXT, caps=[*model_caps("one"), *model_caps("two", "completion")]) as server:
+        for reply in (
+            await ask(server, "POST", PATH, {**CHAT, "model": "gpt-4"}),
+            await ask(server, "GET", "/v1/models/gpt-4"),
+        ):
+            assert (reply.status, reply.error["code"], reply.error["param"]) == (404, "model_not_found", "model")
+            assert "'gpt-4'" in reply.error["message"]
+            assert "one, two" in reply.error["message"]
+        reply = await ask(server, "POST", PATH, {**CHAT, "model": "two"})
+        assert (reply.status, reply.error["code"]) == (404, "model_not_found")
+        assert "completion, not chat" in reply.error["message"]
+
+
+async def test_a_gateway_without_hosts_says_so() -> None:
+    async with served(TEXT, caps=[]) as server:
+        reply = await ask(server, "POST", PATH, CHAT)
+        assert (reply.status, reply.error["code"]) == (404, "model_not_found")
+        assert "no host offers a model" in reply.error["message"]
+
+
+REFUSED: list[Any] = [
+    # method, path, body, headers, status, code, words
+    ("GET", "/", None, {}, 404, "unknown_url", "POST /v1/chat/completions"),
+    ("GET", "/v1/models/", None, {}, 404, "unknown_url", "did you mean /v1/models? (there is a slash too many)"),
+    ("GET", "//v1/models", None, {}, 404, "unknown_url", "did you mean /v1/models?"),
+    ("POST", "/v1/chat/completions/", CHAT, {}, 404, "unknown_url", "did you mean /v1/chat/completions?"),
+    ("POST", "/v1/v1/chat/completions", CHAT, {}, 404, "unknown_url", "the base URL has /v1 twice"),
+    ("POST", "/chat/completions", CHAT, {}, 404, "unknown_url", "the base URL must end in /v1"),
+    ("POST", "/v1/responses", {}, {}, 404, "unknown_url", "POST /v1/chat/completions"),
+    ("GET", "/v1/nothing?key=sk-1", None, {}, 404, "unknown_url", "the routes are"),
+    ("GET", "/_capdag/ps", None, {}, 404, "unknown_url", "the routes are"),
+    ("POST", "/_capdag/reset/x", {}, {}, 404, "unknown_url", "the routes are"),
+    ("GET", PATH, None, {}, 405, "method_not_allowed", "takes POST, not GET"),
+    ("DELETE", "/v1/models", None, {}, 405, "method_not_allowed", "takes GET, not DELETE"),
+    ("OPTIONS", PATH, None, {"origin": "https://evil.example"}, 405, "method_not_allowed", "takes POST"),
+    ("POST", PATH, b"{", {"content-type": "application/json"}, 400, "invalid_json", "not valid JSON"),
+    ("POST", PATH, b'{"a":"\xff"}', {}, 400, "invalid_json", "UTF-8"),
+    ("POST", PATH, b" ", {}, 400, "invalid_json", "empty"),
+    ("POST", PATH, {"messages": []}, {}, 400, "invalid_request", "messages"),
+    ("POST", PATH, {"messages": MESSAGES}, {}, 400, "missing_required_parameter", "model is missing"),
+    ("POST", PATH, CHAT, {"content-type": "text/plain"}, 415, "unsupported_media_type", "not 'text/plain'"),
+    ("POST", PATH, CHAT, {"content-encoding": "gzip"}, 415, "unsupported_media_type", "gzip"),
+    ("POST", PATH, b"x" * 5000, {}, 413, "request_too_large", "over 4,096 bytes"),
+    ("POST", PATH, None, {"content-length": "99999999999"}, 413, "request_too_large", "body_limit"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "headers", "status", "code", "words"), REFUSED)
+async def test_what_is_refused_is_refused_in_one_form(
+    method: str, path: str, body: Any, headers: dict[str, str], status: int, code: str, words: str
+) -> None:
+    async with served(TEXT, settings=GatewaySettings(body_limit=4096)) as server:
+        if method == "POST" and headers.get("content-length"):
+            headers = {"content-type": "application/json", **headers}
+            reply = await head_only(server, path, headers)
+        else:
+            reply = await ask(server, method, path, body, headers)
+        assert (reply.status, reply.error["code"]) == (status, code), reply.body
+        assert words in reply.error["message"]
+        assert reply.headers["x-request-id"]
+        assert not any(name.startswith("access-control") for name in reply.headers)
+        assert not server.host.requests
+
+
+async def head_only(server: Served, path: str, headers: dict[str, str]) -> Reply:
+    """Send a head that announces a body, and read the answer that comes without one."""
+    http = await server.connect()
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    await http.stream.send_all(f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n".encode())
+    http._parser.send(_request_without_body(path))
+    try:
+        return await http.reply()
+    finally:
+        await http.close()
+
+
+def _request_without_body(path: str) -> Any:
+    import h11
+
+    return h11.Request(method="POST", target=path, headers=[("host", "localhost"), ("content-length", "1")])
+
+
+async def test_a_body_over_the_default_limit_is_told_to_the_official_client() -> None:
+    messages: Any = [{"role": "user", "content": "x" * (51 * 1024 * 1024)}]
+    async with served(TEXT) as server:
+        with pytest.raises(openai.APIStatusError) as caught:
+            await with_openai(server, lambda client: client.chat.completions.create(model=MODEL, messages=messages))
+    assert (caught.value.status_code, caught.value.code) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "169.254.169.254"])
+async def test_on_loopback_a_foreign_host_name_is_refused(host: str) -> None:
+    async with served(TEXT) as server:
+        reply = await ask(server, "GET", "/v1/models", host=host)
+        assert (reply.status, reply.error["code"]) == (403, "host_not_allowed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:8080", "127.8.8.8", "gw.lan"])
+async def test_names_of_this_machine_are_taken(host: str) -> None:
+    async with served(TEXT, settings=GatewaySettings(allowed_hosts=("gw.lan",))) as server:
+        assert (await ask(server, "GET", "/v1/models", host=host)).status == 200
+
+
+@pytest.mark.parametrize("host", ["", "a b", "<script>", "x" * 5000, "[::1", "é"])
+async def test_a_host_that_is_no_name_is_refused_and_harms_nobody(host: str) -> None:
+    async with served(TEXT) as server:
+        http = await server.connect()
+        await http.stream.send_all(f"GET /v1/models HTTP/1.1\r\nhost: {host}\r\n\r\n".encode("latin-1"))
+        with trio.fail_after(2):
+            status = (await http.stream.receive_some()).split(b" ")[1]
+        await http.close()
+        assert status in ((b"200",) if not host else (b"403", b"400"))
+        assert (await ask(server, "GET", "/healthz")).status == 200
+
+
+async def test_a_fault_of_ours_is_told_without_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(TEXT) as server:
+        server.switch.capabilities = None  # type: ignore[assignment,method-assign]
+        reply = await ask(server, "GET", "/v1/models")
+        assert (reply.status, reply.error["code"]) == (500, "internal_error")
+        assert reply.headers["x-request-id"] in reply.error["message"]
+        assert "NoneType" not in reply.body.decode()
+    assert any(record.exc_info for record in caplog.records if reply.headers["x-request-id"] in record.message)
+
+
+async def test_no_secret_reaches_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    canary = "sk-canary-1f2e"
+    headers = {"authorization": f"Bearer {canary}"}
+    async with served(failing("HANDLER_ERROR", "internal", "broke", after=1)) as server:
+        for body in ({**CHAT, "user": canary}, {**CHAT, "model": canary}, {**CHAT, "stream": canary}, canary.encode()):
+            await ask(server, "POST", f"{PATH}?key={canary}", body, headers)
+        await ask(server, "POST", PATH, {**CHAT, "user": canary, "stream": True}, headers)
+    lines = [record.getMessage() for record in caplog.records if record.name == "capdag.gateway.access"]
+    assert len(lines) == 5
+    assert f"POST {PATH} 200 aborted" in lines[-1]
+    assert canary not in caplog.text
+
+
+async def test_an_access_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with served(TEXT) as server:
+        await ask(server, "GET", "/x%0aGET%20/forged")
+    lines = [record.getMessage() for record in caplog.records if record.name == "capdag.gateway.access"]
+    assert [line.split(" ")[1] for line in lines] == ["/x%0aGET%20/forged"]
+
+
+async def test_http_1_0_and_head_are_served() -> None:
+    async with served(TEXT) as server:
+        http = await server.connect()
+        await http.stream.send_all(b"GET /healthz HTTP/1.0\r\n\r\n")
+        answer = b""
+        while piece := await http.stream.receive_some():
+            answer += piece
+        await http.close()
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.endswith(b'{"status":"ready","models":1}')
+        head = await trio.to_thread.run_sync(lambda: httpx.head(f"{server.base_url}/models"))
+        assert (head.status_code, head.content) == (200, b"")
