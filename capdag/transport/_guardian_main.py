@@ -13,6 +13,10 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing itself costs this process memory
+    from collections.abc import Callable, Iterator
+
 RUN_ID_VARIABLE = "CAPDAG_RUN_ID"
 """Names the run in the environment of every process that a host spawns, and so of what those spawn."""
 
@@ -23,19 +27,17 @@ PASS_INTERVAL = 0.02
 """Seconds between two searches."""
 
 
-def carriers(variable: str, run_id: str) -> list[int]:
-    """Return the ids of the live processes that have `variable` set to `run_id` in their environment.
+def carriers(variable: str, run_id: str) -> Iterator[int]:
+    """Yield the ids of the live processes that have `variable` set to `run_id` in their environment.
 
-    Empty where there is no /proc. Never contains the calling process.
+    None where there is no /proc. Never the calling process.
     """
     if not os.path.isdir("/proc/self"):  # noqa: PTH112 - pathlib costs this process a fifth of its memory
-        return []
+        return
     mark = os.fsencode(f"{variable}={run_id}")
-    return [
-        int(name)
-        for name in os.listdir("/proc")  # noqa: PTH208
-        if name.isdigit() and int(name) != os.getpid() and _carries(int(name), mark)
-    ]
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit() and int(name) != os.getpid() and _carries(int(name), mark):
+            yield int(name)
 
 
 def _carries(pid: int, mark: bytes) -> bool:
@@ -55,30 +57,16 @@ def kill_carriers(variable: str, run_id: str) -> set[int]:
     killed: set[int] = set()
     quiet = 0
     for _ in range(KILL_PASSES):
-        found = carriers(variable, run_id)
-        for pid in found:
-            _kill_if_carrier(pid, os.fsencode(f"{variable}={run_id}"))
+        found = set()
+        for pid in carriers(variable, run_id):  # one by one, so that none can have become another's meanwhile
+            _attempt(os.kill, pid, signal.SIGKILL)
+            found.add(pid)
         killed.update(found)
         quiet = 0 if found else quiet + 1
         if quiet == 2:
             break
         time.sleep(PASS_INTERVAL)
     return killed
-
-
-def _kill_if_carrier(pid: int, mark: bytes) -> None:
-    """Kill by a descriptor taken before the last look, so that a reused process id is never hit."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if _carries(pid, mark):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    except OSError:
-        pass
-    finally:
-        os.close(pidfd)
 
 
 def _follow(entries: dict[bytes, None]) -> None:
@@ -104,7 +92,7 @@ def _clean_up(entries: dict[bytes, None], run_id: str) -> None:
             _attempt(os.unlink, entry)
 
 
-def _attempt(action, *arguments) -> None:  # type: ignore[no-untyped-def]  # typing would have to be imported
+def _attempt(action: Callable[..., None], *arguments: object) -> None:
     try:
         action(*arguments)
     except OSError:  # gone already, or not ours to touch: the rest must still be done

@@ -58,7 +58,10 @@ async def open_guardian(run_id: str) -> AsyncIterator[Guardian]:
 
 
 class Guardian:
-    """The host's end of the guardian's pipe. Its methods never block and never fail: see `open_guardian`."""
+    """The host's end of the guardian's pipe: see `open_guardian`.
+
+    Its methods never block. Where a dead guardian cannot be replaced this is logged, and tried again at the next call.
+    """
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id

@@ -112,7 +112,7 @@ def _lives(run: RunFile) -> bool:
 
 def _sweep(run: RunFile) -> SweptRun:
     deadline = time.monotonic() + GUARDIAN_PATIENCE
-    while (guardians := carriers(GUARDIAN_VARIABLE, run.run_id)) and time.monotonic() < deadline:
+    while (guardians := list(carriers(GUARDIAN_VARIABLE, run.run_id))) and time.monotonic() < deadline:
         time.sleep(0.01)
     if guardians:
         kill_carriers(GUARDIAN_VARIABLE, run.run_id)

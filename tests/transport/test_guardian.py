@@ -10,6 +10,7 @@ import psutil
 import pytest
 import trio
 
+from capdag.transport import _guardian_main
 from capdag.transport.guardian import Guardian, new_run_id, open_guardian
 from capdag.transport.process import ChildProcess, SpawnError, child_environment, spawn
 from tests.leaks import alive
@@ -118,6 +119,17 @@ async def test_a_process_of_another_run_is_not_killed() -> None:
             pass
         assert alive(child.pid)
     await end(child)
+
+
+async def test_a_process_that_shows_its_run_only_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that was between fork and exec when the guardian first looked."""
+    late = start([*PYTHON, IGNORES_EOF])
+    searches = iter([[], [late.pid], [], []])
+    monkeypatch.setattr(_guardian_main, "carriers", lambda variable, run_id: iter(next(searches)))
+    with late:
+        assert _guardian_main.kill_carriers("CAPDAG_RUN_ID", "x") == {late.pid}
+        assert late.wait(5) == -signal.SIGKILL
+    assert list(searches) == []
 
 
 @pytest.mark.parametrize("pgid", [1, 0, -1])

@@ -207,6 +207,20 @@ async def test_an_exit_is_seen_where_no_descriptor_of_a_process_can_be_had(monke
         child.reap()
 
 
+@pytest.mark.parametrize("script", [OBEYS_EOF, IGNORES_SIGTERM])
+async def test_a_child_is_stopped_where_no_exit_can_be_seen_without_a_reap(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    monkeypatch.delattr(os, "waitid")
+    with spawned(script) as child:
+        await read_line(child)
+        with trio.fail_after(5):
+            status = await child.stop(0.2)
+        assert status in (ExitStatus(code=0), ExitStatus(signal=signal.SIGKILL))
+        assert not psutil.pid_exists(child.pid)
+
+
 async def test_a_child_reaped_by_somebody_else_ends_with_unknown_status() -> None:
     with spawned("import sys; sys.stdin.read()") as child:
         child.close_stdin()
@@ -248,7 +262,7 @@ async def test_closing_is_idempotent_and_wakes_a_reader() -> None:
         async with trio.open_nursery() as nursery:
 
             async def read_on() -> None:
-                with pytest.raises(trio.ClosedResourceError):
+                with pytest.raises(trio.ClosedResourceError), trio.fail_after(5):
                     await trio.lowlevel.wait_readable(child.stdout_fd)
 
             nursery.start_soon(read_on)
@@ -264,9 +278,10 @@ async def test_a_kill_of_our_own_is_not_blamed_on_memory(tmp_path: Path, monkeyp
     counter = tmp_path / "memory.events"
     monkeypatch.setattr(process_module, "_oom_kills", OomKills(counter))
     counter.write_text("oom_kill 0\n")
-    with spawned(IGNORES_EOF) as ours, spawned(IGNORES_EOF) as the_kernels:
+    with spawned(IGNORES_SIGTERM) as ours, spawned(IGNORES_EOF) as the_kernels:
+        await read_line(ours)
         counter.write_text("oom_kill 1\n")
-        assert not (await ours.stop(0)).oom_killed
+        assert await ours.stop(0) == ExitStatus(signal=signal.SIGKILL)
         os.kill(the_kernels.pid, signal.SIGKILL)
         assert (await the_kernels.wait_exit()).oom_killed
         assert (await the_kernels.stop(0)).oom_killed
@@ -311,6 +326,23 @@ async def test_a_grandchild_with_its_own_session_ends_with_the_guardian() -> Non
         child.close()
         assert alive(grandchild)
     await wait_gone(grandchild)
+
+
+async def test_the_guardian_forgets_a_child_that_was_stopped() -> None:
+    async with open_guardian(new_run_id()) as guardian:
+        env = child_environment({}, guardian.run_id)
+        stopped = spawn([*PYTHON, OBEYS_EOF], env=env, guardian=guardian)
+        kept = spawn([*PYTHON, OBEYS_EOF], env=env, guardian=guardian)
+        await stopped.stop(5)
+        first = guardian.pid
+        os.kill(first, signal.SIGKILL)
+        await wait_gone(first)
+        guardian.add_path(Path("/nonexistent/file"))
+        told = psutil.Process(guardian.pid).cmdline()[4:]
+        assert told == [guardian.run_id, str(kept.pid), "/nonexistent/file"]
+        await kept.stop(5)
+        stopped.close()
+        kept.close()
 
 
 async def test_two_tasks_may_stop_the_same_child() -> None:

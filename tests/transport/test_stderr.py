@@ -116,6 +116,12 @@ async def test_a_long_line_is_cut_once_and_marked(pieces: int, caplog: pytest.Lo
     assert pipe.tail.text().endswith("xend\nnext")
 
 
+async def test_a_long_line_that_is_never_finished_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with drained() as pipe:
+        await pipe.write(b"x" * (LINE_LIMIT + 1))
+    assert caplog.messages == ["x" * LINE_LIMIT + f" [cut at {LINE_LIMIT} bytes]"]
+
+
 async def test_a_line_of_the_limit_is_whole(caplog: pytest.LogCaptureFixture) -> None:
     async with drained() as pipe:
         await pipe.write(b"x" * LINE_LIMIT + b"\n")
