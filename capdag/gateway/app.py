@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from quart import Response, request
+from quart.wrappers.base import BaseRequestWebsocket
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, NotFound
+from werkzeug.routing import MapAdapter
 
 from capdag.client import Client
 from capdag.errors import CapdagError
@@ -79,6 +81,12 @@ class Gateway(QuartTrio):
         ]
         for method, path, view in routes:
             self.add_url_rule(path, view.__name__, view, methods=[method])
+
+    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
+        """Route by the path alone: what is wrong with a Host header is for the guard to tell."""
+        if request is None:
+            return None
+        return self.url_map.bind("localhost", default_method=request.method, path_info=request.path)
 
     def interrupt(self) -> None:
         """End every running request with an error that its client is told."""

@@ -40,7 +40,8 @@ def check_host(request: GatewayRequest, allowed: Collection[str]) -> None:
 
 def _without_port(host: str) -> str:
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        address, closed, _ = host[1:].partition("]")
+        return address if closed else host
     return host.partition(":")[0]
 
 

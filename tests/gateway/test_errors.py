@@ -171,7 +171,7 @@ REFUSED: list[Any] = [
     # method, path, body, headers, status, code, words
     ("GET", "/", None, {}, 404, "unknown_url", "POST /v1/chat/completions"),
     ("GET", "/v1/models/", None, {}, 404, "unknown_url", "did you mean /v1/models? (there is a slash too many)"),
-    ("GET", "//v1/models", None, {}, 404, "unknown_url", "did you mean /v1/models?"),
+    ("GET", "/v1//models", None, {}, 404, "unknown_url", "did you mean /v1/models?"),
     ("POST", "/v1/chat/completions/", CHAT, {}, 404, "unknown_url", "did you mean /v1/chat/completions?"),
     ("POST", "/v1/v1/chat/completions", CHAT, {}, 404, "unknown_url", "the base URL has /v1 twice"),
     ("POST", "/chat/completions", CHAT, {}, 404, "unknown_url", "the base URL must end in /v1"),
