@@ -1,0 +1,144 @@
+"""A cartridge as the host knows it: state, caps, what it serves, what it called (protocol-spec/host.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from capdag.urn import CapUrn
+from capdag.wire import IDENTITY_CAP, Failure, FrameView, Limits, MessageId, PoolState
+from capdag.wire.manifest import Manifest
+
+from .lifecycle import Event, State, move
+from .rows import IncomingRow, OutgoingRow, RowKey
+from .settings import CartridgeRecord, HostSettings
+
+if TYPE_CHECKING:
+    from .health import Heartbeat
+
+IDENTITY = CapUrn.parse(IDENTITY_CAP)
+
+
+class Port(Protocol):
+    """What stands behind a cartridge that takes frames: its process, or the host's own identity echo."""
+
+    @property
+    def bytes_queued(self) -> int:
+        """Bytes that wait to be taken."""
+
+    def send(self, batch: Sequence[FrameView]) -> None:
+        """Queue frames without awaiting."""
+
+    def kill(self, failure: Failure) -> None:
+        """End it at once: `failure` is what its requests end with that have no reason of their own.
+
+        The first call counts. What it has sent before may still come.
+        """
+
+    def stop(self) -> None:
+        """End it in order. It holds nothing any more."""
+
+    def wake(self) -> None:
+        """Have its deadlines looked at again."""
+
+
+class Cartridge:
+    """One record and everything that is true of it now.
+
+    `sha256` names the install: its id and command. `groups` and `caps` are what it offers, known or from its manifest.
+
+    `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
+    a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
+    """
+
+    def __init__(self, record: CartridgeRecord, settings: HostSettings, *, serves_identity: bool = False) -> None:
+        self.record = record
+        self.id = record.id
+        self.sha256 = hashlib.sha256(json.dumps([record.id, *record.command]).encode()).hexdigest()
+        self.max_streams = settings.max_streams
+        self.state = State.REGISTERED
+        self.port: Port | None = None
+        self.limits: Limits = settings.limits
+        self.manifest: Manifest | None = None
+        self.groups: list[Mapping[str, Any]] = []
+        self.caps: list[CapUrn] = []
+        self._serves_identity = serves_identity
+        self._take_groups([{"name": record.id, "caps": list(record.caps)}])
+        self.pools: Mapping[str, PoolState] = {}
+        self.reported: Mapping[str, Any] = {}
+        self.beat_at_unix: float | None = None
+        self.heartbeat: Heartbeat | None = None
+        self.heard_at = 0.0
+        self.owes_beat = False
+        self.rows: dict[RowKey, IncomingRow] = {}
+        self.calls: dict[MessageId, OutgoingRow] = {}
+        self.waiting: deque[tuple[IncomingRow, FrameView]] = deque()
+        self.down: list[FrameView] = []
+        self.muted = False
+        self.pid: int | None = None
+        self.starts = 0
+        self.failed_starts = 0
+        self.not_before = 0.0
+        self.idle_since = 0.0
+        self.trouble: Failure | None = None
+        self.trouble_at_unix = 0.0
+        self.last_exit: str | None = None
+
+    def move(self, event: Event) -> None:
+        """Take one step of the life table."""
+        self.state = move(self.state, event)
+
+    def adopt(self, manifest: Manifest, pools: Mapping[str, PoolState]) -> None:
+        """Take what the process says it is in place of what was known before."""
+        self.manifest = manifest
+        self.pools = pools
+        self._take_groups(manifest.groups)
+
+    def _take_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the groups as they are advertised: without the identity, which the host offers once for all."""
+        self.groups, self.caps = [], []
+        for group in groups:
+            offered = [cap for cap in group["caps"] if self._serves_identity or CapUrn.parse(cap["urn"]) != IDENTITY]
+            self.caps += [CapUrn.parse(cap["urn"]) for cap in offered]
+            if offered:
+                self.groups.append({**group, "caps": offered})
+
+    def rest(self) -> None:
+        """Note that nothing runs any more: the pools keep their sizes and hold nothing."""
+        self.pools = {name: state._replace(active=0, queued=0) for name, state in self.pools.items()}
+        self.reported = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it serves nothing and has called nothing."""
+        return not self.rows and not self.calls
+
+    def row_of(self, rid: object) -> IncomingRow | None:
+        """Return the request it serves under `rid`, or None."""
+        return next((row for row in self.rows.values() if row.rid == rid), None)
+
+    def wake(self) -> None:
+        """Have the deadlines of its process looked at again."""
+        if self.port is not None:
+            self.port.wake()
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """Return what an operator sees, as JSON values; times in seconds."""
+        return {
+            "id": self.id,
+            "state": self.state.value,
+            "pid": self.pid,
+            "active": sum(1 for row in self.rows.values() if not row.queued),
+            "waiting": sum(1 for row in self.rows.values() if row.queued),
+            "calls": len(self.calls),
+            "restarts": max(0, self.starts - 1),
+            "failed_starts": self.failed_starts,
+            "pause": max(0.0, self.not_before - now),
+            "last_exit": self.last_exit,
+            "trouble": self.trouble.message if self.trouble is not None else None,
+            "caps": list(map(str, self.caps)),
+            "pools": {name: state.as_json() for name, state in self.pools.items()},
+        }

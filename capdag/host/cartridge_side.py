@@ -1,0 +1,196 @@
+"""Frames from cartridges, which nobody has to trust, on their way to the relay (protocol-spec/host.md, Routing)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from capdag.errors import AttributionClass
+from capdag.wire import (
+    REQUEST,
+    RESPONSE,
+    TERMINAL_TYPES,
+    CancelReason,
+    Failure,
+    FrameType,
+    FrameView,
+    TableFullError,
+    err_frame,
+    show_id,
+    view_of,
+)
+
+from .cartridge import Cartridge
+from .endings import Endings
+from .exchange import Exchange
+from .flows import Fault
+from .rows import IncomingRow, OutgoingRow
+
+log = logging.getLogger("capdag.host")
+
+_INTERNAL = AttributionClass.INTERNAL
+
+
+class CartridgeSide:
+    """Routes what cartridges send. `heartbeat` is given the HEARTBEAT frames."""
+
+    def __init__(self, exchange: Exchange, endings: Endings, heartbeat: Callable[[Cartridge, FrameView], None]) -> None:
+        self._x = exchange
+        self._endings = endings
+        self._routes: Mapping[FrameType, Callable[[Cartridge, FrameView], None]] = {
+            FrameType.STREAM_START: self._flow,
+            FrameType.CHUNK: self._flow,
+            FrameType.STREAM_END: self._flow,
+            FrameType.END: self._flow,
+            FrameType.ERR: self._flow,
+            FrameType.LOG: self._flow,
+            FrameType.CREDIT: self._credit,
+            FrameType.REQ: self._call,
+            FrameType.CANCEL: self._cancel,
+            FrameType.CLOSE_STREAM: self._close_stream,
+            FrameType.HEARTBEAT: heartbeat,
+        }
+
+    def route(self, cartridge: Cartridge, batch: Sequence[FrameView]) -> None:
+        """Route the frames of one read. One of a type that only hosts send is the end of its cartridge."""
+        for view in batch:
+            if cartridge.muted:
+                return
+            route = self._routes.get(view.type)
+            if route is None:
+                self._violated(cartridge, view)
+            else:
+                route(cartridge, view)
+
+    def _violated(self, cartridge: Cartridge, view: FrameView) -> None:
+        cartridge.muted = True
+        text = f"cartridge {cartridge.id!r} sent {view.type.name}, which a cartridge must not send, and was killed"
+        if cartridge.port is not None:
+            cartridge.port.kill(Failure("PROTOCOL_VIOLATION", _INTERNAL, text))
+
+    # Frames of live requests
+
+    def _incoming(self, cartridge: Cartridge, view: FrameView) -> IncomingRow | None:
+        """Return the request that the cartridge serves under the ids of a frame."""
+        row = cartridge.rows.get((view.xid, view.id))
+        return row if row is not None and not row.queued else None
+
+    def _outgoing(self, cartridge: Cartridge, view: FrameView) -> OutgoingRow | None:
+        """Return the call that the cartridge made under the ids of a frame; it need not know the XID."""
+        call = cartridge.calls.get(view.id)
+        return call if call is not None and view.xid in (None, call.xid) else None
+
+    def _flow(self, cartridge: Cartridge, view: FrameView) -> None:
+        call = self._outgoing(cartridge, view) if view.xid is None else None
+        if call is not None:
+            self._body(cartridge, call, view)
+            return
+        row = self._incoming(cartridge, view)
+        if row is None or row.answer.ended:
+            self._x.unroutable(view)
+        else:
+            self._answer(cartridge, row, view)
+
+    def _answer(self, cartridge: Cartridge, row: IncomingRow, view: FrameView) -> None:
+        flow = row.answer
+        flow.note(view)
+        if row.cancellation is not None:
+            if view.type in TERMINAL_TYPES:
+                self._endings.end_cancelled(row, view)
+            else:
+                self._endings.throw_away(row, view)
+            return
+        fault = flow.edge.fault(view) if flow.edge is not None else None
+        if fault is not None:
+            self._x.drop(view, fault.code.lower())
+            self._endings.refuse(row, self._blame(cartridge, fault))
+        elif flow.offer(view):
+            self._endings.pass_answer(row, view)
+
+    def _body(self, cartridge: Cartridge, call: OutgoingRow, view: FrameView) -> None:
+        flow = call.body
+        if flow.ended:
+            self._x.unroutable(view)
+            return
+        flow.note(view)
+        fault = flow.edge.fault(view) if flow.edge is not None else None
+        if fault is not None:
+            failure = self._blame(cartridge, fault)
+            self._x.drop(view, fault.code.lower())
+            self._x.send_err_down(call, failure)
+            self._endings.abandon(call, CancelReason(failure.code, failure.attribution, failure.message))
+        elif flow.offer(view):
+            self._x.up.append(view)
+
+    def _blame(self, cartridge: Cartridge, fault: Fault) -> Failure:
+        text = f"cartridge {cartridge.id!r} {fault.text}"
+        log.error("%s: %s", fault.code, text)
+        return Failure(fault.code, _INTERNAL, text)
+
+    def _credit(self, cartridge: Cartridge, view: FrameView) -> None:
+        direction = view.meta.get("credit_dir")
+        row = self._incoming(cartridge, view) if direction == REQUEST else None
+        call = self._outgoing(cartridge, view) if direction == RESPONSE else None
+        if row is not None:
+            if row.cancellation is not None:
+                self._x.drop(view, "cancelled")
+                return
+            self._x.up.append(view)
+            self._x.send_down(cartridge, *row.body.grant(view))
+        elif call is not None:
+            self._x.up.append(view)
+            for freed in call.answer.grant(view):
+                self._endings.pass_response(call, freed)
+        else:
+            self._x.unroutable(view)
+
+    # Calls
+
+    def _call(self, cartridge: Cartridge, view: FrameView) -> None:
+        x = self._x
+        if view.id in cartridge.calls or x.outgoing.find(view.id) is not None:
+            log.error("cartridge %r used the id %s of a live call for another", cartridge.id, show_id(view.id))
+            x.drop(view, "no_route")
+            return
+        parent = cartridge.row_of(view.meta.get("parent_rid"))
+        refusal = self._refusal(view, parent)
+        call = OutgoingRow(view.id, cartridge, parent, x.limits)
+        if refusal is None:
+            try:
+                x.outgoing.register(view.id, call)
+            except TableFullError as error:
+                refusal = Failure(error.code, error.attribution, str(error))
+        if refusal is not None:
+            x.released.add(view.id)
+            x.send_down(cartridge, view_of(err_frame(view.id, refusal, xid=view.xid)))
+            return
+        x.released.discard(view.id)
+        cartridge.calls[view.id] = call
+        if parent is not None:
+            parent.calls[view.id] = call
+        call.body.note(view)
+        x.up.append(view)
+
+    def _refusal(self, view: FrameView, parent: IncomingRow | None) -> Failure | None:
+        if view.xid is not None:
+            text = "a call of a cartridge has no XID: the switch gives it one"
+            return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
+        if self._x.closing is not None:
+            return self._x.closing.failure()
+        if parent is not None and parent.cancellation is not None:
+            return parent.cancellation.reason.failure()
+        return None
+
+    def _cancel(self, cartridge: Cartridge, view: FrameView) -> None:
+        call = self._outgoing(cartridge, view)
+        if call is None:
+            self._x.unroutable(view)
+        elif not call.cancelled or view.fields.get(18) is True:
+            call.cancelled = True
+            self._x.up.append(view)
+
+    def _close_stream(self, cartridge: Cartridge, view: FrameView) -> None:
+        if self._outgoing(cartridge, view) is None:
+            self._x.unroutable(view)
+        else:
+            self._x.up.append(view)

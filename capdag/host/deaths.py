@@ -1,0 +1,60 @@
+"""What is said of a process that ended: the code, class and words of its ERRs (protocol-spec/host.md, Death)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from capdag.errors import AttributionClass
+from capdag.wire import Failure
+
+
+class ProcessEnd(NamedTuple):
+    """How a process ended. `status`: words such as "exited with status 1".
+
+    `killed_for`: why the host killed it, if it did. `violation`: the rule that its bytes broke. `link`: how its stdout
+    broke off. `stderr`: its last lines.
+    """
+
+    cartridge_id: str
+    status: str
+    oom_killed: bool = False
+    killed_for: Failure | None = None
+    violation: str | None = None
+    link: str | None = None
+    stderr: str = ""
+
+    def _message(self, what: str) -> str:
+        return self._quote(f"cartridge {self.cartridge_id!r} {what}")
+
+    def _quote(self, text: str) -> str:
+        return f"{text}; the last lines of its stderr:\n{self.stderr}" if self.stderr else text
+
+    def _story(self) -> str:
+        """Return what happened, in words that follow the cartridge's name."""
+        if self.violation is not None:
+            return f"broke the protocol: {self.violation}; it {self.status}"
+        return f"{self.status} ({self.link})" if self.link is not None else self.status
+
+    def death(self) -> Failure:
+        """Return what the requests end with that the process was serving."""
+        if self.violation is not None:
+            return Failure("PROTOCOL_VIOLATION", AttributionClass.INTERNAL, self._message(self._story()))
+        if self.killed_for is not None:
+            return self.killed_for._replace(message=self._quote(f"{self.killed_for.message}; it {self.status}"))
+        if self.oom_killed:
+            text = f"{self.status}: give it more memory, or run less beside it"
+            return Failure("OOM_KILLED", AttributionClass.RESOURCE, self._message(text))
+        return Failure("CARTRIDGE_DIED", AttributionClass.ENVIRONMENT, self._message(self._story()))
+
+    def failed_start(self, refusal: str | None, waited: str | None) -> Failure:
+        """Return what the requests end with that waited for the start.
+
+        `refusal` says what was wrong with its answer, `waited` what did not come in time.
+        """
+        if refusal is not None:
+            what = f"gave a wrong answer at its start: {refusal}; it {self.status}"
+        elif waited is not None:
+            what = f"did not start: {waited}"
+        else:
+            what = f"{self._story()} before it was ready"
+        return Failure("SPAWN_FAILED", AttributionClass.ENVIRONMENT, self._message(what))

@@ -1,0 +1,236 @@
+"""How requests end: once for whoever asked, whatever dies in between (protocol-spec/host.md, Endings).
+
+A row leaves its table before, or in the same step as, its terminal is sent, and with it every trace of the request.
+"""
+
+from __future__ import annotations
+
+from capdag.errors import AttributionClass
+from capdag.wire import (
+    RESPONSE,
+    TERMINAL_TYPES,
+    CancelReason,
+    Failure,
+    FrameType,
+    FrameView,
+    cancel_frame,
+    credit_frame,
+    err_frame,
+    read_cancel,
+    view_of,
+)
+
+from .cartridge import Cartridge
+from .exchange import Exchange
+from .rows import Cancellation, IncomingRow, OutgoingRow
+
+
+class Endings:
+    """Ends requests in the tables of one exchange."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._x = exchange
+
+    # Requests that cartridges serve
+
+    def pass_answer(self, row: IncomingRow, view: FrameView) -> None:
+        """Send a frame of the answer to the relay; a terminal ends the request."""
+        if view.type in TERMINAL_TYPES:
+            self._release(row)
+        self._x.up.append(view)
+
+    def settle(self, row: IncomingRow, failure: Failure) -> None:
+        """End a request with an ERR of the host's own. Its handler is gone, or was never given it."""
+        row.answer.ended = True
+        self._release(row)
+        self._x.send_up(err_frame(row.rid, failure, xid=row.xid, seq=row.answer.next_seq))
+
+    def refuse(self, row: IncomingRow, failure: Failure) -> None:
+        """End a request whose rules were broken: ERR to its requester now, CANCEL to its handler, which winds down."""
+        if row.cancellation is not None:
+            return
+        self._cut_body(row)
+        row.settled = True
+        self._x.released.add(row.rid)
+        self._x.send_up(err_frame(row.rid, failure, xid=row.xid, seq=row.answer.next_seq))
+        reason = CancelReason(failure.code, failure.attribution, failure.message)
+        self._x.send_cancel_down(row, reason)
+        self._wind_down(row, reason, force_kill=False)
+
+    def _cut_body(self, row: IncomingRow) -> None:
+        """Note that the switch forwards no more of the body, the answer's terminal being on its way."""
+        row.body.cut = row.caller is not None and not row.caller.body.ended
+
+    def _release(self, row: IncomingRow) -> None:
+        """Forget a request whose terminal goes out now.
+
+        One that was called from this host stays until its terminal has come back for the caller: without the row
+        what is left of the body would pass for the answer.
+        """
+        x, cartridge = self._x, row.cartridge
+        self._cut_body(row)
+        cartridge.rows.pop(row.key, None)
+        x.released.add(row.rid)
+        if row.caller is None or x.outgoing.find(row.rid) is not row.caller:
+            x.incoming.take(row.key)
+        if cartridge.is_idle:
+            cartridge.idle_since = x.clock()
+        cartridge.wake()
+
+    # Cancel
+
+    def cancel(self, row: IncomingRow, view: FrameView) -> None:
+        """Take a CANCEL that the relay sent for a request."""
+        reason = read_cancel(view.meta)
+        force_kill = view.fields.get(18) is True
+        cartridge = row.cartridge
+        if row.queued:
+            cartridge.waiting = type(cartridge.waiting)(kept for kept in cartridge.waiting if kept[0] is not row)
+            failure = reason.failure()
+            self.settle(row, failure._replace(message=f"{failure.message} (while queued)"))
+        elif row.answer.ended:
+            row.answer.discard()  # the handler has ended; its requester no longer grants what waits
+            self.settle(row, reason.failure())
+        elif row.cancellation is None:
+            self._x.send_down(cartridge, view)
+            self._wind_down(row, reason, force_kill=force_kill)
+        if force_kill and cartridge.port is not None and row.key in cartridge.rows and not row.queued:
+            cartridge.port.kill(_bystander(cartridge, reason))
+
+    def _wind_down(self, row: IncomingRow, reason: CancelReason, *, force_kill: bool) -> None:
+        """From here on frames of the request are thrown away, and what the handler still sends is granted."""
+        row.cancellation = Cancellation(reason, self._x.clock())
+        row.body.discard()
+        for held in row.answer.discard():
+            self.throw_away(row, held)
+        for call in list(row.calls.values()):
+            if not call.cancelled:
+                call.cancelled = True
+                self._x.send_up(cancel_frame(call.rid, reason, xid=call.xid, force_kill=force_kill))
+        row.cartridge.wake()
+
+    def throw_away(self, row: IncomingRow, view: FrameView) -> None:
+        """Discard a frame of a cancelled answer; a CHUNK is granted, so that no handler blocks on credit."""
+        self._x.drop(view, "cancelled")
+        row.discarded = True
+        if view.type is FrameType.CHUNK and view.stream_id is not None:
+            grant = credit_frame(row.rid, view.stream_id, 1, RESPONSE, xid=row.xid)
+            self._x.send_down(row.cartridge, view_of(grant))
+
+    def end_cancelled(self, row: IncomingRow, view: FrameView) -> None:
+        """Take the terminal of a cancelled request. A success of which part was thrown away is no success."""
+        reason = row.cancellation.reason if row.cancellation is not None else CancelReason()
+        if row.settled:
+            self._x.drop(view, "cancelled")
+            self._release(row)
+        elif view.type is FrameType.END and row.discarded:
+            self.settle(row, reason.failure())
+        else:
+            self.pass_answer(row, view)
+
+    # Calls that cartridges made
+
+    def pass_response(self, call: OutgoingRow, view: FrameView) -> None:
+        """Hand a frame of the answer to the caller; a terminal ends the call."""
+        if view.type in TERMINAL_TYPES:
+            self._forget(call)
+        self._x.send_down(call.cartridge, view)
+
+    def abandon(self, call: OutgoingRow, reason: CancelReason) -> None:
+        """Give up the caller's half of a call: the callee is cancelled, and told of a body that will not end."""
+        x = self._x
+        body_was_open, call.body.ended = not call.body.ended, True
+        self._forget(call)
+        if call.answer.ended:  # the callee is done; its answer waited for the caller's credit
+            return
+        if body_was_open:
+            x.send_up(err_frame(call.rid, reason.failure(), seq=call.body.next_seq))
+        if not call.cancelled:
+            x.send_up(cancel_frame(call.rid, reason))
+
+    def _forget(self, call: OutgoingRow) -> None:
+        x, cartridge = self._x, call.cartridge
+        x.outgoing.take(call.rid)
+        x.released.add(call.rid)
+        cartridge.calls.pop(call.rid, None)
+        if call.parent is not None:
+            call.parent.calls.pop(call.rid, None)
+        served = call.served
+        if served is not None and served.key not in served.cartridge.rows:
+            x.incoming.take(served.key)  # it was kept for the answer's way back
+        if cartridge.is_idle:
+            cartridge.idle_since = x.clock()
+        cartridge.wake()
+
+    # Everything at once
+
+    def settle_death(self, cartridge: Cartridge, failure: Failure) -> int:
+        """End what a dead process held; returns how many requests got their ERR by it.
+
+        What it was not yet given stays for the next process.
+        """
+        settled = 0
+        for row in list(cartridge.rows.values()):
+            if row.queued:
+                continue
+            if row.settled:
+                self._release(row)
+            elif row.answer.ended:  # whole, it waits for its requester's credit only
+                del cartridge.rows[row.key]
+            else:
+                settled += 1
+                row.answer.discard()
+                self.settle(row, row.cancellation.reason.failure() if row.cancellation else failure)
+        reason = CancelReason("ABORTED_COLLATERAL", failure.attribution, f"its caller died: {failure.message}")
+        for call in list(cartridge.calls.values()):
+            self.abandon(call, reason)
+        return settled
+
+    def settle_waiting(self, cartridge: Cartridge, failure: Failure) -> int:
+        """End what waited for a process that did not start; returns how many."""
+        cartridge.waiting.clear()
+        queued = [row for row in cartridge.rows.values() if row.queued]
+        for row in queued:
+            self.settle(row, failure)
+        return len(queued)
+
+    def settle_all(self, reason: CancelReason) -> None:
+        """End everything the host holds, while its link is up: the first step of an ordered shutdown."""
+        x = self._x
+        x.closing = reason
+        for row in x.incoming.rows():
+            row.cartridge.waiting.clear()
+            if row.settled or row.key not in row.cartridge.rows:
+                self._release(row)
+                continue
+            x.send_cancel_down(row, reason)
+            row.answer.discard()
+            self.settle(row, reason.failure())
+        for call in x.outgoing.rows():
+            x.send_err_down(call, reason.failure())
+            self.abandon(call, reason)
+
+    def relay_lost(self, reason: CancelReason) -> None:
+        """The link is gone: nobody is left to answer, so everything is cancelled and every call fails."""
+        x = self._x
+        x.closing = reason
+        for row in x.incoming.rows():
+            row.cartridge.waiting.clear()
+            if row.queued or row.key not in row.cartridge.rows:
+                self._release(row)
+            elif not row.settled:
+                row.settled = True
+                x.send_cancel_down(row, reason)
+                self._wind_down(row, reason, force_kill=False)
+        for call in x.outgoing.rows():
+            x.send_err_down(call, reason.failure())
+            call.answer.ended = True
+            self.abandon(call, reason)
+
+
+def _bystander(cartridge: Cartridge, reason: CancelReason) -> Failure:
+    """What a kill under `reason` means to the other requests of the process: never that their user cancelled them."""
+    text = f"cartridge {cartridge.id!r} was killed to end another request: {reason.message}"
+    if reason.attribution is AttributionClass.USER:
+        return Failure("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, text)
+    return Failure(reason.code, reason.attribution, text)

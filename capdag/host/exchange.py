@@ -1,0 +1,135 @@
+"""What every routing decision of the host reads and changes (protocol-spec/host.md, Routing).
+
+No I/O and no trio: time comes from a clock passed in, frames leave through lists that the owner sends on at the end of
+each turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from capdag.urn import CapTable
+from capdag.wire import (
+    CancelReason,
+    Failure,
+    Frame,
+    FrameCounts,
+    FrameView,
+    MessageId,
+    NetworkPolicy,
+    ReleasedRing,
+    RequestTable,
+    cancel_frame,
+    err_frame,
+    view_of,
+)
+
+from .cartridge import Cartridge
+from .lifecycle import Event
+from .rows import IncomingRow, OutgoingRow, RowKey
+from .settings import HostSettings
+
+log = logging.getLogger("capdag.host")
+
+
+class Exchange:
+    """The tables, the counts, the policy, and the frames that one turn has produced.
+
+    `closing` is None while requests are accepted, else what new ones are refused with. `limits` is what the relay has
+    been told and only ever shrinks: a requester that has read smaller limits never meets larger ones.
+    """
+
+    def __init__(self, settings: HostSettings, clock: Callable[[], float], wall_clock: Callable[[], float]) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.wall_clock = wall_clock
+        self.caps: CapTable[Cartridge] = CapTable()
+        self.incoming: RequestTable[RowKey, IncomingRow] = RequestTable(settings.table_limit)
+        self.outgoing: RequestTable[MessageId, OutgoingRow] = RequestTable(settings.table_limit)
+        self.released = ReleasedRing()
+        self.counts = FrameCounts(self.released)
+        self.limits = settings.limits
+        self.policy: NetworkPolicy | None = settings.policy
+        self.relay_state: bytes = b""
+        self.closing: CancelReason | None = None
+        self.launch: Callable[[Cartridge], None] = lambda _: None
+        self.up: list[FrameView] = []
+        self.advertise = False
+        self._touched: dict[Cartridge, None] = {}
+
+    def send_up(self, frame: Frame) -> None:
+        """Send a frame of the host's own to the relay."""
+        self.up.append(view_of(frame))
+
+    def send_down(self, cartridge: Cartridge, *views: FrameView) -> None:
+        """Send frames to a cartridge whose process takes them; to any other they are lost, as its requests are."""
+        if cartridge.port is not None:
+            cartridge.down.extend(views)
+            self._touched[cartridge] = None
+
+    def send_err_down(self, call: OutgoingRow, failure: Failure) -> None:
+        """End a call at its caller."""
+        frame = err_frame(call.rid, failure, xid=call.xid, seq=call.answer.next_seq)
+        self.send_down(call.cartridge, view_of(frame))
+
+    def send_cancel_down(self, row: IncomingRow, reason: CancelReason) -> None:
+        """Cancel a request at its handler."""
+        self.send_down(row.cartridge, view_of(cancel_frame(row.rid, reason, xid=row.xid)))
+
+    def flush_down(self) -> None:
+        """Hand every process what this turn has for it."""
+        touched, self._touched = self._touched, {}
+        for cartridge in touched:
+            batch, cartridge.down = cartridge.down, []
+            if cartridge.port is not None and batch:
+                cartridge.port.send(batch)
+
+    def take_up(self) -> list[FrameView]:
+        """Return what this turn has for the relay."""
+        batch, self.up = self.up, []
+        return batch
+
+    def unroutable(self, view: FrameView) -> None:
+        """Count a frame that no row takes."""
+        line = self.counts.unroutable(view)
+        if line is not None:
+            log.warning("%s", line)
+
+    def drop(self, view: FrameView, reason: str) -> None:
+        """Count a frame that is thrown away on purpose."""
+        self.counts.drop(view, reason)
+
+    def start(self, cartridge: Cartridge) -> None:
+        """Have the process of a cartridge started."""
+        cartridge.move(Event.START)
+        cartridge.starts += 1
+        self.launch(cartridge)
+
+    def offer_caps(self, cartridge: Cartridge) -> None:
+        """Bring the cap table to what the cartridge offers now, and have it advertised.
+
+        Caps that stay keep their place: between equals the earliest registered is chosen.
+        """
+        wanted = dict.fromkeys(cartridge.caps)
+        for registration in self.caps:
+            if registration.target is cartridge and registration.cap in wanted:
+                del wanted[registration.cap]
+            elif registration.target is cartridge:
+                self.caps.retire(registration)
+        for cap in wanted:
+            self.caps.register(cap, cartridge)
+        self.advertise = True
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the protocol stats that RELAY_NOTIFY carries."""
+        return {
+            **self.counts.snapshot(),
+            "outgoing_rids": len(self.outgoing),
+            "incoming_rxids": len(self.incoming),
+            "incoming_to_peer_rids": sum(1 for call in self.outgoing.rows() if call.parent is not None),
+            "outgoing_max_seq": len(self.incoming) + len(self.outgoing),
+            "routing_gc_runs_total": 0,
+            "routing_gc_evicted_total": 0,
+        }

@@ -1,0 +1,171 @@
+"""One direction of one request in the host: numbers, credit, what waits (protocol-spec/host.md, Credit).
+
+Credit is counted where the sender is a cartridge, which nobody has to trust (`Edge`). Where the receiver's window may
+be smaller than the sender's, CHUNKs wait here for the receiver's grants (`Hold`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from capdag.wire import PAYLOAD_HEADROOM, TERMINAL_TYPES, FrameType, FrameView, Limits, SendWindow
+
+
+class Fault(NamedTuple):
+    """How a sender broke the limits of its request: an error code, and words that follow its name."""
+
+    code: str
+    text: str
+
+
+class Edge:
+    """Counts the streams, payloads and CHUNKs that an untrusted sender puts in one direction of a request."""
+
+    __slots__ = ("_max_payload", "_max_streams", "_remaining", "_window")
+
+    def __init__(self, limits: Limits, max_streams: int) -> None:
+        self._window = limits.initial_credit
+        self._max_payload = limits.max_chunk + PAYLOAD_HEADROOM
+        self._max_streams = max_streams
+        self._remaining: dict[str | None, int] = {}
+
+    def __contains__(self, stream_id: str | None) -> bool:
+        return stream_id in self._remaining
+
+    def fault(self, view: FrameView) -> Fault | None:
+        """Count one frame. Returns why its request has to end, or None."""
+        if view.type is not FrameType.CHUNK and view.type is not FrameType.STREAM_START:
+            return None
+        stream = view.stream_id
+        left = self._remaining.get(stream)
+        if left is None:
+            if len(self._remaining) >= self._max_streams:
+                text = f"opened more than {self._max_streams} streams (max_streams) in one request"
+                return Fault("PROTOCOL_VIOLATION", text)
+            left = self._window
+        if view.type is FrameType.CHUNK:
+            if left <= 0:
+                text = f"sent a CHUNK on stream {stream!r} without credit (its window is {self._window})"
+                return Fault("CREDIT_VIOLATION", text)
+            if view.payload_size > self._max_payload:
+                text = (
+                    f"sent a payload of {view.payload_size} bytes on stream {stream!r}; the most is {self._max_payload}"
+                )
+                return Fault("PROTOCOL_VIOLATION", text)
+            left -= 1
+        self._remaining[stream] = left
+        return None
+
+    def grant(self, stream_id: str | None, credit: int) -> None:
+        """Count a grant on its way to the sender; it never lifts what remains above the window."""
+        stream = _named(stream_id, self._remaining)
+        left = self._remaining.get(stream)
+        if left is not None:
+            self._remaining[stream] = min(self._window, left + credit)
+
+
+def _named(stream_id: str | None, streams: Mapping[str | None, object]) -> str | None:
+    """A CREDIT that names no stream means the only one there is."""
+    return next(iter(streams)) if stream_id is None and len(streams) == 1 else stream_id
+
+
+class Hold:
+    """Keeps CHUNKs back until the receiver has granted them, and what must not overtake them.
+
+    Each stream waits for itself: a receiver may read one to its end before it touches another.
+    """
+
+    __slots__ = ("_terminal", "_waiting", "_window", "_windows")
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._windows: dict[str | None, SendWindow] = {}
+        self._waiting: dict[str | None, deque[FrameView]] = {}
+        self._terminal: FrameView | None = None
+
+    def offer(self, view: FrameView) -> bool:
+        """True if the frame may go on now; otherwise it is kept until `grant` gives it."""
+        kind, stream = view.type, view.stream_id
+        if kind is FrameType.CHUNK:
+            window = self._windows.get(stream)
+            if window is None:
+                window = self._windows[stream] = SendWindow(self._window)
+            if stream not in self._waiting and window.take():
+                return True
+            self._waiting.setdefault(stream, deque()).append(view)
+            return False
+        if kind is FrameType.STREAM_END and stream in self._waiting:
+            self._waiting[stream].append(view)
+            return False
+        if kind in TERMINAL_TYPES and self._waiting:
+            self._terminal = view
+            return False
+        return True
+
+    def grant(self, stream_id: str | None, credit: int) -> list[FrameView]:
+        """Count a grant of the receiver; returns what may now go on, in order."""
+        stream = _named(stream_id, self._windows)
+        window = self._windows.get(stream)
+        if window is None:
+            return []
+        window.grant(credit)
+        freed: list[FrameView] = []
+        waiting = self._waiting.get(stream)
+        while waiting and (waiting[0].type is not FrameType.CHUNK or window.take()):
+            freed.append(waiting.popleft())
+        if waiting is not None and not waiting:
+            del self._waiting[stream]
+        if self._terminal is not None and not self._waiting:
+            freed.append(self._terminal)
+            self._terminal = None
+        return freed
+
+    def discard(self) -> list[FrameView]:
+        """Give up what waits, and return it."""
+        held = [view for waiting in self._waiting.values() for view in waiting]
+        if self._terminal is not None:
+            held.append(self._terminal)
+        self._waiting.clear()
+        self._terminal = None
+        return held
+
+
+class Flow:
+    """One direction of a request.
+
+    `next_seq` follows the last number seen; `ended` is True once its END or ERR has come; `cut` once it can end no
+    more, because the other direction's terminal went first.
+    """
+
+    __slots__ = ("cut", "edge", "ended", "hold", "next_seq")
+
+    def __init__(self) -> None:
+        self.next_seq = 0
+        self.ended = False
+        self.cut = False
+        self.edge: Edge | None = None
+        self.hold: Hold | None = None
+
+    def note(self, view: FrameView) -> None:
+        """See a flow frame go by."""
+        if view.seq >= self.next_seq:
+            self.next_seq = view.seq + 1
+        if view.type in TERMINAL_TYPES:
+            self.ended = True
+
+    def offer(self, view: FrameView) -> bool:
+        """True if the frame may go on now."""
+        return self.hold is None or self.hold.offer(view)
+
+    def grant(self, view: FrameView) -> list[FrameView]:
+        """Count a CREDIT of the receiver; returns the frames it sets free."""
+        credit: int = view.fields[19]
+        if self.edge is not None:
+            self.edge.grant(view.stream_id, credit)
+        return [] if self.hold is None else self.hold.grant(view.stream_id, credit)
+
+    def discard(self) -> list[FrameView]:
+        """Give up what waits, and return it."""
+        return [] if self.hold is None else self.hold.discard()

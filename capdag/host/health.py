@@ -1,0 +1,180 @@
+"""Deadlines of a running process: heartbeats, cancels that take too long, idleness (protocol-spec/host.md, Health)."""
+
+from __future__ import annotations
+
+import math
+import os
+from enum import Enum, auto
+
+from capdag.errors import AttributionClass, RemoteProtocolError
+from capdag.wire import Failure, Frame, FrameType, FrameView, read_pools, view_of
+
+from .cartridge import Cartridge
+from .exchange import Exchange, log
+from .lifecycle import Event, State
+
+
+class Pulse(Enum):
+    """What is due for a cartridge's heartbeat."""
+
+    NOTHING = auto()
+    PROBE = auto()
+    LATE = auto()
+    KILL = auto()
+
+
+class Heartbeat:
+    """Probes at an interval; late after a timeout; dead when the next probe is due. Times: seconds of one clock.
+
+    `due` is when `tick` has to be called next, `probe_id` the probe that is unanswered.
+    """
+
+    def __init__(self, interval: float, timeout: float, now: float) -> None:
+        self._interval = interval
+        self._timeout = timeout
+        self._mark = os.urandom(8)
+        self._probes = 0
+        self.due = now + interval
+        self.sent_at = now
+        self.probe_id: bytes | None = None
+        self.is_late = False
+
+    def tick(self, now: float) -> Pulse:
+        """Say what is due now. PROBE: send a HEARTBEAT with `probe_id`."""
+        if now < self.due:
+            return Pulse.NOTHING
+        if self.probe_id is None:
+            self._probes += 1
+            self.probe_id = self._mark + self._probes.to_bytes(8, "big")
+            self.sent_at, self.due = now, now + self._timeout
+            return Pulse.PROBE
+        if not self.is_late:
+            self.is_late = True
+            # Counted from now: a host that was itself held up must read what has come before it kills.
+            self.due = now + self._interval - self._timeout
+            return Pulse.LATE
+        self.due = math.inf
+        return Pulse.KILL
+
+    def is_probe(self, beat_id: object) -> bool:
+        """True for the id of any probe of ours. A reply that comes twice must not be answered: it would never end."""
+        return isinstance(beat_id, bytes) and beat_id.startswith(self._mark)
+
+    def reply(self, beat_id: object, now: float) -> bool:
+        """Take a reply; False if it does not answer the probe that is out."""
+        if self.probe_id is None or beat_id != self.probe_id:
+            return False
+        self.probe_id, self.is_late = None, False
+        self.due = max(now, self.sent_at + self._interval)
+        return True
+
+
+class Health:
+    """Does what is due for running cartridges."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._x = exchange
+
+    def begin(self, cartridge: Cartridge) -> None:
+        """Start the clocks of a process that has become ready."""
+        settings, now = self._x.settings, self._x.clock()
+        cartridge.heartbeat = Heartbeat(settings.heartbeat_interval, settings.heartbeat_timeout, now)
+        cartridge.idle_since = cartridge.heard_at = now
+
+    def due(self, cartridge: Cartridge) -> float:
+        """Return when `check` has to be called next."""
+        beat = cartridge.heartbeat.due if cartridge.heartbeat is not None else math.inf
+        return min(beat, self._cancel_deadline(cartridge), self._idle_deadline(cartridge))
+
+    def check(self, cartridge: Cartridge) -> None:
+        """Probe, mark, heal, kill or stop, as the time says."""
+        now, settings = self._x.clock(), self._x.settings
+        if cartridge.port is None:
+            return
+        if cartridge.heartbeat is not None:
+            self._beat(cartridge, cartridge.heartbeat, now)
+        if now >= self._cancel_deadline(cartridge):
+            text = (
+                f"cartridge {cartridge.id!r} was killed: it did not end a cancelled request in time (cancel_grace_idle "
+                f"{settings.cancel_grace_idle:g} s, cancel_grace_busy {settings.cancel_grace_busy:g} s)"
+            )
+            log.error("%s", text)
+            cartridge.port.kill(Failure("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, text))
+        elif now >= self._idle_deadline(cartridge):
+            log.info("cartridge %r is stopped after %g s without work", cartridge.id, settings.idle_timeout)
+            cartridge.port.stop()
+
+    def _beat(self, cartridge: Cartridge, heartbeat: Heartbeat, now: float) -> None:
+        x, timeout = self._x, self._x.settings.heartbeat_timeout
+        match heartbeat.tick(now):
+            case Pulse.PROBE:
+                assert heartbeat.probe_id is not None
+                x.send_down(cartridge, view_of(Frame(FrameType.HEARTBEAT, heartbeat.probe_id)))
+            case Pulse.LATE:
+                log.warning("cartridge %r has not answered a heartbeat for %g s: no new work", cartridge.id, timeout)
+                if cartridge.state is State.RUNNING:
+                    cartridge.move(Event.LATE)
+                    x.advertise = True
+            case Pulse.KILL:
+                if cartridge.heard_at > heartbeat.sent_at:
+                    log.error("cartridge %r still sends frames, but no heartbeat reply", cartridge.id)
+                text = f"cartridge {cartridge.id!r} did not answer a heartbeat for {now - heartbeat.sent_at:.3g} s"
+                assert cartridge.port is not None
+                cartridge.port.kill(
+                    Failure("CARTRIDGE_UNHEALTHY", AttributionClass.ENVIRONMENT, f"{text} and was killed")
+                )
+            case Pulse.NOTHING:
+                pass
+
+    def heard(self, cartridge: Cartridge, view: FrameView) -> None:
+        """Take a HEARTBEAT of a cartridge: the reply to a probe, or a probe of its own."""
+        heartbeat, now = cartridge.heartbeat, self._x.clock()
+        if heartbeat is None or not heartbeat.is_probe(view.id):
+            self._answer(cartridge, view)
+        elif not heartbeat.reply(view.id, now):
+            self._x.drop(view, "no_route")
+        else:
+            self._report(cartridge, view)
+            if cartridge.state is State.UNHEALTHY:
+                took = now - heartbeat.sent_at
+                log.warning("cartridge %r answered its heartbeat after %.3g s and takes work again", cartridge.id, took)
+                cartridge.move(Event.HEALED)
+                self._x.advertise = True
+
+    def _answer(self, cartridge: Cartridge, view: FrameView) -> None:
+        """Reply at once; to a process that does not read, with one queued reply at most."""
+        assert cartridge.port is not None
+        if cartridge.port.bytes_queued == 0:
+            cartridge.owes_beat = False
+        if cartridge.owes_beat:
+            self._x.drop(view, "no_route")
+            return
+        cartridge.owes_beat = True
+        self._x.send_down(cartridge, view_of(Frame(FrameType.HEARTBEAT, view.id)))
+
+    def _report(self, cartridge: Cartridge, view: FrameView) -> None:
+        cartridge.beat_at_unix = self._x.wall_clock()
+        cartridge.reported = view.meta
+        if "pools" not in view.meta:
+            return
+        try:
+            cartridge.pools = read_pools(view.meta["pools"])
+        except RemoteProtocolError as error:
+            cartridge.muted = True
+            text = f"cartridge {cartridge.id!r} sent a heartbeat reply with bad pools ({error}) and was killed"
+            assert cartridge.port is not None
+            cartridge.port.kill(Failure("PROTOCOL_VIOLATION", AttributionClass.INTERNAL, text))
+
+    def _cancel_deadline(self, cartridge: Cartridge) -> float:
+        """Return when the process must be killed because a cancelled request does not end."""
+        served = [row for row in cartridge.rows.values() if not row.queued]
+        since = [row.cancellation.since for row in served if row.cancellation is not None]
+        if not since:
+            return math.inf
+        settings = self._x.settings
+        busy = len(since) < len(served)
+        return min(since) + (settings.cancel_grace_busy if busy else settings.cancel_grace_idle)
+
+    def _idle_deadline(self, cartridge: Cartridge) -> float:
+        timeout = self._x.settings.idle_timeout
+        return math.inf if timeout is None or not cartridge.is_idle else cartridge.idle_since + timeout

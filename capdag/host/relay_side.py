@@ -1,0 +1,282 @@
+"""Frames from the relay, on their way to cartridges (protocol-spec/host.md, Engine to cartridge)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from capdag.errors import AttributionClass, RemoteProtocolError
+from capdag.urn import CapUrn, UrnError
+from capdag.wire import (
+    RESPONSE,
+    TERMINAL_TYPES,
+    CancelReason,
+    Failure,
+    FrameType,
+    FrameView,
+    TableFullError,
+    err_frame,
+    policy_frame,
+    read_policy,
+    show_id,
+    view_of,
+)
+
+from .cartridge import IDENTITY, Cartridge
+from .endings import Endings
+from .exchange import Exchange
+from .lifecycle import QUEUING, SERVING, STARTABLE, State
+from .rows import IncomingRow, OutgoingRow
+
+log = logging.getLogger("capdag.host")
+
+_ENVIRONMENT, _INTERNAL = AttributionClass.ENVIRONMENT, AttributionClass.INTERNAL
+
+
+class RelaySide:
+    """Routes what the relay sends. `echo` serves the identity cap in the host itself."""
+
+    def __init__(self, exchange: Exchange, endings: Endings, cartridges: Sequence[Cartridge], echo: Cartridge) -> None:
+        self._x = exchange
+        self._endings = endings
+        self._cartridges = cartridges
+        self._echo = echo
+        self._routes: Mapping[FrameType, Callable[[FrameView], None]] = {
+            FrameType.REQ: self._request,
+            FrameType.STREAM_START: self._flow,
+            FrameType.CHUNK: self._flow,
+            FrameType.STREAM_END: self._flow,
+            FrameType.END: self._flow,
+            FrameType.ERR: self._flow,
+            FrameType.LOG: self._response,
+            FrameType.CREDIT: self._credit,
+            FrameType.CANCEL: self._cancel,
+            FrameType.CLOSE_STREAM: self._close_stream,
+            FrameType.POLICY: self._policy,
+            FrameType.RELAY_STATE: self._relay_state,
+            FrameType.HEARTBEAT: self._heartbeat,
+        }
+
+    def route(self, batch: Sequence[FrameView]) -> None:
+        """Route the frames of one read. Raises RemoteProtocolError for one that no relay may send."""
+        for view in batch:
+            route = self._routes.get(view.type)
+            if route is None:
+                raise RemoteProtocolError(f"the relay sent {view.type.name}, which only a host or a cartridge may send")
+            route(view)
+
+    # Requests
+
+    def _request(self, view: FrameView) -> None:
+        x = self._x
+        key = (view.xid, view.id)
+        if x.incoming.find(key) is not None:
+            log.error("the relay sent a second REQ %s (xid %s) while the first is live", show_id(view.id), view.xid)
+            x.drop(view, "no_route")
+            return
+        found = self._serving(view)
+        if isinstance(found, Failure):
+            x.send_up(err_frame(view.id, found, xid=view.xid))
+            return
+        caller = self._caller_here(view)
+        row = IncomingRow(view.xid, view.id, found, caller)
+        try:
+            x.incoming.register(key, row)
+        except TableFullError as error:
+            x.send_up(err_frame(view.id, Failure(error.code, error.attribution, str(error)), xid=view.xid))
+            return
+        x.released.discard(view.id)
+        found.rows[key] = row
+        if caller is not None:
+            caller.served, caller.xid = row, view.xid
+        if found.state in SERVING:
+            self.give(row, view)
+        else:
+            found.waiting.append((row, view))
+            if found.state in STARTABLE:
+                x.start(found)
+
+    def _caller_here(self, view: FrameView) -> OutgoingRow | None:
+        """Return the call of a cartridge of this host that has come back to be served here, if it is one."""
+        call = self._x.outgoing.find(view.id)
+        return call if call is not None and call.xid is None and view.xid is not None else None
+
+    def _serving(self, view: FrameView) -> Cartridge | Failure:
+        """Choose the cartridge that serves a REQ, or say why there is none."""
+        x, named = self._x, view.fields.get(10)
+        if x.closing is not None:
+            return x.closing.failure()
+        if x.policy is None:
+            text = "a REQ came before any POLICY: the relay must send one first"
+            return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
+        if named is None:
+            return Failure("INVALID_REQUEST", _INTERNAL, "a REQ must name a cap URN in key 10")
+        try:
+            cap = CapUrn.parse(named)
+        except UrnError as error:
+            return Failure("INVALID_REQUEST", AttributionClass.INPUT, f"{named!r} is no cap URN: {error}")
+        if cap == IDENTITY:
+            return self._echo
+        found = x.caps.best_match(cap, usable=self._is_usable) or x.caps.best_match(cap)
+        if found is None:
+            return Failure("NO_HANDLER", _ENVIRONMENT, f"no cartridge of this host serves {cap}")
+        return found if self._is_usable(found) else self._unusable(found)
+
+    def _is_usable(self, cartridge: Cartridge) -> bool:
+        if cartridge.state in STARTABLE:
+            return cartridge.not_before <= self._x.clock()
+        return cartridge.state is State.RUNNING or cartridge.state in QUEUING
+
+    def _unusable(self, cartridge: Cartridge) -> Failure:
+        if cartridge.state is State.UNHEALTHY:
+            text = f"cartridge {cartridge.id!r} does not answer its heartbeats; it is killed or heals shortly"
+            return Failure("CARTRIDGE_UNHEALTHY", _ENVIRONMENT, text)
+        trouble = cartridge.trouble.message if cartridge.trouble is not None else "it did not start"
+        if cartridge.state is State.BROKEN:
+            text = f"{trouble}; it is not started again until it is reset (capdag ps --reset {cartridge.id})"
+            return Failure("SPAWN_FAILED", _ENVIRONMENT, text)
+        pause = cartridge.not_before - self._x.clock()
+        text = f"{trouble}; the next try is in {pause:.1f} s (or after capdag ps --reset {cartridge.id})"
+        return Failure("SPAWN_FAILED", _ENVIRONMENT, text)
+
+    def give(self, row: IncomingRow, view: FrameView) -> None:
+        """Pass a frame of a request on to its process, which is ready."""
+        cartridge = row.cartridge
+        if row.cancellation is not None:
+            self._x.drop(view, "cancelled")
+            return
+        if row.queued:
+            row.bind(cartridge.limits, self._x.limits, cartridge.max_streams)
+        if len(view.body) > cartridge.limits.max_frame:
+            failure = _too_long(view, cartridge)
+            if view.type is FrameType.REQ:
+                self._endings.settle(row, failure)
+            else:
+                self._endings.refuse(row, failure)
+        elif row.body.offer(view):
+            self._x.send_down(cartridge, view)
+
+    def ready(self, cartridge: Cartridge) -> None:
+        """Give a process that has become ready the policy, and then what waited for it, in order."""
+        x = self._x
+        if x.policy is not None:
+            x.send_down(cartridge, view_of(policy_frame(x.policy)))
+        waiting, cartridge.waiting = cartridge.waiting, type(cartridge.waiting)()
+        for row, view in waiting:
+            if row.key in cartridge.rows:
+                self.give(row, view)
+
+    # Frames of live requests
+
+    def _flow(self, view: FrameView) -> None:
+        row = self._x.incoming.find((view.xid, view.id))
+        if row is not None and (row.caller is None or self._is_body(row, row.caller, view)):
+            self._body(row, view)
+        else:
+            self._response(view)
+
+    @staticmethod
+    def _is_body(row: IncomingRow, caller: OutgoingRow, view: FrameView) -> bool:
+        """Tell the two directions of a call apart whose caller and handler are both here.
+
+        Everything of the call has passed through this host on its way up, so what the caller sent and what the
+        handler sent are both known; what comes back keeps its order.
+        """
+        if row.body.ended:
+            return False
+        if view.type in TERMINAL_TYPES:
+            return caller.body.ended and not row.body.cut
+        by_caller = caller.body.edge is not None and view.stream_id in caller.body.edge
+        by_handler = row.answer.edge is not None and view.stream_id in row.answer.edge
+        return by_caller or not by_handler
+
+    def _body(self, row: IncomingRow, view: FrameView) -> None:
+        if row.body.ended or row.key not in row.cartridge.rows:
+            self._x.unroutable(view)
+            return
+        row.body.note(view)
+        if row.queued:
+            row.cartridge.waiting.append((row, view))
+        else:
+            self.give(row, view)
+
+    def _response(self, view: FrameView) -> None:
+        call = self._call_of(view)
+        if call is None or call.answer.ended:
+            self._x.unroutable(view)
+            return
+        if len(view.body) > call.cartridge.limits.max_frame:
+            failure = _too_long(view, call.cartridge)
+            self._x.send_err_down(call, failure)
+            self._endings.abandon(call, _as_reason(failure))
+            return
+        call.answer.note(view)
+        if call.answer.offer(view):
+            self._endings.pass_response(call, view)
+
+    def _call_of(self, view: FrameView) -> OutgoingRow | None:
+        """Return the call a frame belongs to; the first frame with an XID binds it."""
+        call = self._x.outgoing.find(view.id)
+        if call is None or view.xid is None:
+            return call
+        if call.xid is None:
+            call.xid = view.xid
+        return call if call.xid == view.xid else None
+
+    def _credit(self, view: FrameView) -> None:
+        direction = view.meta.get("credit_dir")
+        row = self._x.incoming.find((view.xid, view.id)) if direction == RESPONSE else None
+        if row is not None and row.key in row.cartridge.rows and not row.queued:
+            if row.cancellation is not None:
+                self._x.drop(view, "cancelled")
+                return
+            self._x.send_down(row.cartridge, view)
+            for freed in row.answer.grant(view):
+                self._endings.pass_answer(row, freed)
+            return
+        call = self._call_of(view) if direction == "request" else None
+        if call is None:
+            self._x.unroutable(view)
+            return
+        self._x.send_down(call.cartridge, view)
+        self._x.up.extend(call.body.grant(view))
+
+    def _cancel(self, view: FrameView) -> None:
+        row = self._x.incoming.find((view.xid, view.id))
+        if row is None or row.key not in row.cartridge.rows:
+            self._x.unroutable(view)
+        else:
+            self._endings.cancel(row, view)
+
+    def _close_stream(self, view: FrameView) -> None:
+        row = self._x.incoming.find((view.xid, view.id))
+        if row is None or row.key not in row.cartridge.rows:
+            self._x.unroutable(view)
+        elif row.queued:
+            row.cartridge.waiting.append((row, view))
+        else:
+            self.give(row, view)
+
+    # The link itself
+
+    def _policy(self, view: FrameView) -> None:
+        self._x.policy = read_policy(view.meta)
+        for cartridge in self._cartridges:
+            if cartridge.state in SERVING:
+                self._x.send_down(cartridge, view)
+
+    def _relay_state(self, view: FrameView) -> None:
+        self._x.relay_state = view.fields.get(6) or b""
+
+    def _heartbeat(self, view: FrameView) -> None:
+        self._x.drop(view, "no_route")
+
+
+def _too_long(view: FrameView, cartridge: Cartridge) -> Failure:
+    size, limit = len(view.body), cartridge.limits.max_frame
+    text = f"{view.type.name} of {size} bytes is over the max_frame of {limit} that cartridge {cartridge.id!r} takes"
+    return Failure("PROTOCOL_VIOLATION", _INTERNAL, text, {"param": "max_frame", "limit": limit, "seen": size})
+
+
+def _as_reason(failure: Failure) -> CancelReason:
+    return CancelReason(failure.code, failure.attribution, failure.message)

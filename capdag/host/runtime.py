@@ -1,0 +1,295 @@
+"""The host: cartridges on one side, the relay on the other (protocol-spec/host.md).
+
+Everything that decides is in the sans-I/O modules beside this one; here are the tasks, the turns and the link.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trio
+
+from capdag.errors import AttributionClass, ConfigError, RemoteProtocolError
+from capdag.transport import Dispatcher, FdLink, Link
+from capdag.transport.guardian import Guardian
+from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, FrameView
+from capdag.wire.manifest import identity_cap
+
+from .cartridge import Cartridge
+from .cartridge_side import CartridgeSide
+from .deaths import ProcessEnd
+from .endings import Endings
+from .exchange import Exchange, log
+from .handshake import Step
+from .health import Health
+from .identity import IdentityEcho
+from .inventory import build_notify
+from .lifecycle import STARTABLE, Event, State
+from .process import Process
+from .relay_side import RelaySide
+from .settings import CartridgeRecord, HostSettings
+
+_NOT_RUNNING = CancelReason("ABORTED", AttributionClass.ENVIRONMENT, "the host is not running")
+
+
+class HostRuntime:
+    """Starts cartridges at the first request for their caps and routes frames between them and the relay.
+
+    `receiver` is what the relay's link delivers to. Raises ConfigError if two records have one id.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[CartridgeRecord],
+        link: Link,
+        guardian: Guardian | None,
+        settings: HostSettings | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else HostSettings()
+        self._link = link
+        self._guardian = guardian
+        self._dispatcher = Dispatcher()
+        self._nursery: trio.Nursery | None = None
+        self._processes: dict[str, Process] = {}
+        self._x = Exchange(self.settings, trio.current_time, time.time)
+        self._x.closing = _NOT_RUNNING
+        self._x.launch = self._launch
+        self._cartridges = {record.id: Cartridge(record, self.settings) for record in records}
+        if len(self._cartridges) < len(records):
+            twice = next(name for name, count in Counter(record.id for record in records).items() if count > 1)
+            raise ConfigError(f"two cartridges have the id {twice!r}: give each an id of its own")
+        self._echo = _identity_cartridge(self.settings)
+        self._echo.port = IdentityEcho(self._echoed, self.settings.limits.initial_credit)
+        self._endings = Endings(self._x)
+        self._health = Health(self._x)
+        self._relay_side = RelaySide(self._x, self._endings, list(self._cartridges.values()), self._echo)
+        self._cartridge_side = CartridgeSide(self._x, self._endings, self._health.heard)
+        for cartridge in self._cartridges.values():
+            self._x.offer_caps(cartridge)
+
+    @property
+    def receiver(self) -> HostRuntime:
+        """What the relay's link delivers to: this object."""
+        return self
+
+    # Turns
+
+    def _turn(self, call: Callable[[], None]) -> None:
+        """Run one routing turn and send on what it produced."""
+
+        def whole() -> None:
+            try:
+                call()
+            finally:
+                self._flush()
+
+        self._dispatcher.run(whole)
+
+    def _flush(self) -> None:
+        x = self._x
+        x.flush_down()
+        if x.advertise and self._nursery is not None:
+            x.advertise = False
+            x.send_up(build_notify(x, [self._echo, *self._cartridges.values()]))
+        batch = x.take_up()
+        if batch:
+            self._link.send(batch)
+
+    def deliver(self, batch: Sequence[FrameView]) -> None:
+        """Take frames of the relay."""
+        self._turn(lambda: self._route(batch))
+
+    def _route(self, batch: Sequence[FrameView]) -> None:
+        try:
+            self._relay_side.route(batch)
+        except RemoteProtocolError as error:
+            log.error("the link to the relay is closed: %s", error)
+            self._link.close()
+            self._endings.relay_lost(_relay_lost(str(error)))
+
+    def closed(self, reason: str) -> None:
+        """The relay's link has ended: what it asked for is cancelled, what was asked of it fails."""
+        self._turn(lambda: self._endings.relay_lost(_relay_lost(reason)))
+
+    def _echoed(self, batch: list[FrameView]) -> None:
+        self._turn(lambda: self._pass_echo(batch))
+
+    def _pass_echo(self, batch: list[FrameView]) -> None:
+        self._cartridge_side.route(self._echo, batch)
+        if any(view.type in TERMINAL_TYPES and view.xid is None for view in batch):
+            # A switch may swallow what was advertised while it was checking the identity of this host.
+            self._x.advertise = True
+
+    # Processes (the Keeper's part)
+
+    def _launch(self, cartridge: Cartridge) -> None:
+        assert self._nursery is not None
+        cartridge.limits = self.settings.limits
+        cartridge.muted = False
+        process = self._processes[cartridge.id] = Process(cartridge, self, self._guardian)
+        self._nursery.start_soon(process.run, name=f"cartridge {cartridge.id}")
+
+    def received(self, process: Process, batch: Sequence[FrameView]) -> None:
+        """Take frames of a process."""
+        self._turn(lambda: self._take(process, batch))
+
+    def _take(self, process: Process, batch: Sequence[FrameView]) -> None:
+        cartridge = process.cartridge
+        if cartridge.port is None:
+            batch = process.take(batch)
+            if process.handshake.step is Step.DONE and cartridge.state is State.STARTING:
+                self._ready(process)
+        if cartridge.port is process:
+            cartridge.heard_at = self._x.clock()
+            self._cartridge_side.route(cartridge, batch)
+
+    def _ready(self, process: Process) -> None:
+        cartridge, handshake = process.cartridge, process.handshake
+        assert handshake.manifest is not None
+        cartridge.move(Event.READY)
+        cartridge.port = process
+        cartridge.limits = handshake.limits
+        cartridge.adopt(handshake.manifest, handshake.pools)
+        cartridge.failed_starts, cartridge.not_before, cartridge.trouble = 0, 0.0, None
+        self._x.limits = self._x.limits.negotiate(handshake.limits)
+        self._x.offer_caps(cartridge)
+        self._health.begin(cartridge)
+        self._relay_side.ready(cartridge)
+        process.wake()
+
+    def check(self, cartridge: Cartridge) -> None:
+        """Do what is due for a running cartridge."""
+        self._turn(lambda: self._health.check(cartridge))
+
+    def due(self, cartridge: Cartridge) -> float:
+        """Return when `check` is to be called next."""
+        return self._health.due(cartridge)
+
+    def ended(self, process: Process, end: ProcessEnd) -> None:
+        """Settle what a process held, once it is gone."""
+        self._turn(lambda: self._settle(process, end))
+
+    def _settle(self, process: Process, end: ProcessEnd) -> None:
+        x, cartridge = self._x, process.cartridge
+        del self._processes[cartridge.id]
+        was_ready = cartridge.port is process
+        cartridge.port, cartridge.pid, cartridge.heartbeat = None, None, None
+        cartridge.last_exit = end.status
+        if was_ready:
+            cartridge.move(Event.GONE)
+            self._settle_death(process, end)
+        elif cartridge.state is State.STOPPING:
+            cartridge.move(Event.GONE)
+        else:
+            self._settle_failed_start(process, end)
+        x.advertise = True
+        if cartridge.waiting and cartridge.state in STARTABLE and x.closing is None:
+            x.start(cartridge)
+
+    def _settle_death(self, process: Process, end: ProcessEnd) -> None:
+        cartridge, failure = process.cartridge, end.death()
+        settled = self._endings.settle_death(cartridge, failure)
+        cartridge.rest()
+        if process.was_stopped and not settled:
+            log.info("cartridge %r was stopped: it %s", cartridge.id, end.status)
+            return
+        cartridge.trouble, cartridge.trouble_at_unix = failure, self._x.wall_clock()
+        log.error("%s: %s (%d requests ended by it)", failure.code, failure.message, settled)
+
+    def _settle_failed_start(self, process: Process, end: ProcessEnd) -> None:
+        x, cartridge = self._x, process.cartridge
+        failure = end.failed_start(process.refusal, process.waited)
+        cartridge.trouble, cartridge.trouble_at_unix = failure, x.wall_clock()
+        if process.refusal is not None:
+            cartridge.move(Event.REFUSED)
+        else:
+            cartridge.move(Event.GONE)
+            cartridge.failed_starts += 1
+            cartridge.not_before = x.clock() + self.settings.pause_after(cartridge.failed_starts)
+        settled = self._endings.settle_waiting(cartridge, failure)
+        log.error("%s: %s (%d requests ended by it)", failure.code, failure.message, settled)
+
+    # Life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Advertise, then serve until cancelled. Cancellation kills and reaps every process before it goes on."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._turn(self._open)
+                task_status.started()
+                try:
+                    await self._republish()
+                finally:
+                    self._turn(self._close)
+        finally:
+            self._nursery = None
+
+    async def _republish(self) -> None:
+        while True:
+            await trio.sleep(self.settings.republish_interval)
+            if self._processes:
+                self._turn(self._readvertise)
+
+    def _open(self) -> None:
+        self._x.closing = None
+        self._x.advertise = True
+
+    def _readvertise(self) -> None:
+        self._x.advertise = True
+
+    async def shutdown(self) -> None:
+        """Refuse what comes, end everything held while the link is up, say so to the relay, stop every process.
+
+        Takes `flush_timeout` and `stop_grace` at most; then `run` may be cancelled. Cancelling it leaves the rest to
+        the end of `run`.
+        """
+        self._turn(self._close)
+        if isinstance(self._link, FdLink):
+            with trio.move_on_after(self.settings.flush_timeout):
+                await self._link.flushed()
+        processes = list(self._processes.values())
+        for process in processes:
+            process.stop()
+        for process in processes:
+            await process.gone.wait()
+
+    def _close(self) -> None:
+        self._x.advertise = True
+        self._endings.settle_all(HOST_ABORT)
+
+    def reset(self, record_id: str) -> None:
+        """Let a cartridge that is broken or in a pause be started again. Raises ConfigError for an unknown id."""
+        cartridge = self._cartridges.get(record_id)
+        if cartridge is None:
+            known = ", ".join(self._cartridges) or "none"
+            raise ConfigError(f"there is no cartridge {record_id!r}; the cartridges are: {known}")
+        self._turn(lambda: self._reset(cartridge))
+
+    def _reset(self, cartridge: Cartridge) -> None:
+        if cartridge.state in (State.BROKEN, State.DEAD):
+            cartridge.move(Event.RESET)
+            cartridge.failed_starts, cartridge.not_before, cartridge.trouble = 0, 0.0, None
+            self._x.advertise = True
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what is true now, as JSON values: the policy, every cartridge, and the protocol stats."""
+        return {
+            "policy": self._x.policy.value if self._x.policy is not None else None,
+            "cartridges": [cartridge.snapshot(self._x.clock()) for cartridge in self._cartridges.values()],
+            "protocol": self._x.snapshot(),
+        }
+
+
+def _relay_lost(reason: str) -> CancelReason:
+    return CancelReason("MASTER_DIED", AttributionClass.ENVIRONMENT, f"the link to the relay has ended: {reason}")
+
+
+def _identity_cartridge(settings: HostSettings) -> Cartridge:
+    record = CartridgeRecord(id="identity", command=(IDENTITY_CAP,), caps=[identity_cap()])
+    cartridge = Cartridge(record, settings, serves_identity=True)
+    cartridge.move(Event.START)
+    cartridge.move(Event.READY)
+    return cartridge

@@ -1,0 +1,645 @@
+"""A cartridge that does one thing wrong, for tests of hosts: `python -S tests/misbehave.py MISDEED`.
+
+It speaks frames through `capdag.wire` with blocking reads and writes, or raw bytes where the misdeed asks for them. It
+serves CAP, whose requests suffer the misdeed, and GOOD, which echoes small arguments, so that a bystander's fate can
+be told. PYTHONPATH must name the repository and the packages (see `command`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import site
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from capdag.wire import (
+    ALL_POOL,
+    DEFAULT_LIMITS,
+    IDENTITY_CAP,
+    RESPONSE,
+    Frame,
+    FrameSplitter,
+    FrameType,
+    FrameView,
+    LogRecord,
+    MessageId,
+    PoolState,
+    SeqAssigner,
+    body_end_frame,
+    cancel_frame,
+    CancelReason,
+    credit_frame,
+    encode_frame,
+    encode_value,
+    end_frame,
+    err_frame,
+    failure_of,
+    fnv1a_64,
+    hello_frame,
+    inspect,
+    log_frame,
+    policy_frame,
+    read_cancel,
+)
+from capdag.wire.manifest import identity_cap
+from capdag.wire.policy import NetworkPolicy
+
+CAP = "cap:in=media:octets;misdeed;out=media:octets"
+GOOD = "cap:good;in=media:octets;out=media:octets"
+CALL = "cap:call;in=media:octets;out=media:octets"
+
+ROOT = Path(__file__).parents[1]
+
+
+def command(misdeed: str, *arguments: str) -> list[str]:
+    """Return the command of a cartridge with this misdeed."""
+    return [sys.executable, "-S", str(Path(__file__)), misdeed, *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Return what its environment needs."""
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *site.getsitepackages()])}
+
+
+def cap_object(urn: str) -> dict[str, Any]:
+    """Return a manifest cap object for octets in, octets out."""
+    return {
+        "urn": urn,
+        "title": urn.split(";")[0].removeprefix("cap:"),
+        "aliases": [urn.split(";")[0].removeprefix("cap:") or "it"],
+        "args": [
+            {
+                "media_urn": "media:octets",
+                "name": "input",
+                "required": True,
+                "sources": [{"stdin": "media:octets"}],
+            }
+        ],
+        "outputs": [{"media_urn": "media:octets", "name": "output", "output_description": "bytes"}],
+        "metadata": {"model": "Original/Id"},
+    }
+
+
+def manifest(name: str) -> dict[str, Any]:
+    """Return the manifest."""
+    caps = [identity_cap(), *map(cap_object, (CAP, GOOD, CALL))]
+    return {
+        "name": name,
+        "version": "1",
+        "channel": "release",
+        "registry_url": None,
+        "description": "",
+        "cap_groups": [{"name": "g", "caps": caps}],
+    }
+
+
+class Request:
+    """One request being served: its ids, cap and argument bytes so far."""
+
+    def __init__(self, view: FrameView) -> None:
+        self.rid = view.id
+        self.xid = view.xid
+        self.cap: str = view.fields[10]
+        self.payloads: list[bytes] = []
+        self.streams = 0
+
+
+class Cartridge:
+    """A cartridge that behaves; the misdeeds replace its steps."""
+
+    limits = DEFAULT_LIMITS
+
+    def __init__(self, name: str, arguments: list[str]) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.seq = SeqAssigner()
+        self.requests: dict[tuple[MessageId, MessageId | None], Request] = {}
+        self.calls: dict[MessageId, Request] = {}
+        self.seen: list[FrameView] = []
+
+    # Bytes
+
+    def raw(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(1, data) :]
+
+    def send(self, *frames: Frame) -> None:
+        for frame in frames:
+            if not self.seq.assign(frame):
+                return
+            self.send_as_is(frame)
+
+    def send_as_is(self, frame: Frame) -> None:
+        body = encode_frame(frame)
+        self.raw(len(body).to_bytes(4, "big") + body)
+
+    # Steps
+
+    def run(self) -> None:
+        self.begin()
+        splitter = FrameSplitter()
+        while data := os.read(0, 65536):
+            for body in splitter.feed(data):
+                self.take(inspect(body))
+        self.stdin_ended()
+
+    def begin(self) -> None:
+        """Before anything is read."""
+
+    def stdin_ended(self) -> None:
+        sys.exit(0)
+
+    def hello(self, view: FrameView) -> None:
+        pools = dict.fromkeys([IDENTITY_CAP, CAP, GOOD, CALL, ALL_POOL], PoolState(4, 4))
+        self.send_as_is(hello_frame(self.limits, manifest=json.dumps(manifest(self.name)).encode(), pools=pools))
+
+    def take(self, view: FrameView) -> None:
+        self.seen.append(view)
+        key = (view.id, view.xid)
+        if view.type is FrameType.HELLO:
+            self.hello(view)
+        elif view.type is FrameType.HEARTBEAT:
+            self.heartbeat(view)
+        elif view.type is FrameType.REQ:
+            request = self.requests[key] = Request(view)
+            if request.cap == CAP:
+                self.on_request(request)
+        elif view.type is FrameType.CREDIT:
+            self.on_credit(view)
+        elif view.type is FrameType.CLOSE_STREAM:
+            self.on_close_stream(view)
+        elif view.id in self.calls:
+            self.on_response(self.calls[view.id], view)
+        elif key in self.requests:
+            self.on_body(self.requests[key], view)
+
+    def heartbeat(self, view: FrameView) -> None:
+        pools = json.dumps({ALL_POOL: PoolState(4, 4, len(self.requests)).as_json()}).encode()
+        self.send(Frame(FrameType.HEARTBEAT, view.id, meta={"drops_total": 3, "rss_mb": 7, "pools": pools}))
+
+    def on_body(self, request: Request, view: FrameView) -> None:
+        if view.type is FrameType.CHUNK:
+            request.payloads.append(view.fields[6])
+            self.send(credit_frame(request.rid, str(view.stream_id), 1, "request", xid=request.xid))
+        elif view.type is FrameType.CANCEL:
+            self.on_cancel(request, view)
+        elif view.type is FrameType.ERR:
+            failure = failure_of(view.meta)
+            self.send(err_frame(request.rid, failure._replace(message=f"body: {failure.message}"), xid=request.xid))
+        elif view.type is FrameType.END:
+            if request.cap == CAP:
+                self.on_end(request)
+            elif request.cap == CALL:
+                self.call(request)
+            else:
+                self.echo(request)
+
+    def on_request(self, request: Request) -> None:
+        """At the REQ of CAP."""
+
+    def on_end(self, request: Request) -> None:
+        """At the end of the body of CAP."""
+        self.echo(request)
+
+    def on_credit(self, view: FrameView) -> None:
+        """At a grant."""
+
+    def on_close_stream(self, view: FrameView) -> None:
+        """At a tap-off."""
+
+    def on_cancel(self, request: Request, view: FrameView) -> None:
+        del self.requests[request.rid, request.xid]
+        self.send(err_frame(request.rid, read_cancel(view.meta).failure(), xid=request.xid))
+
+    # Answers
+
+    def start(self, request: Request, stream: str = "out") -> None:
+        self.send(
+            Frame(
+                FrameType.STREAM_START,
+                request.rid,
+                stream_id=stream,
+                media_urn="media:octets",
+                is_sequence=False,
+                routing_id=request.xid,
+            )
+        )
+
+    def chunk(self, request: Request, payload: bytes, index: int = 0, stream: str = "out") -> None:
+        self.send(
+            Frame(
+                FrameType.CHUNK,
+                request.rid,
+                stream_id=stream,
+                payload=payload,
+                chunk_index=index,
+                checksum=fnv1a_64(payload),
+                routing_id=request.xid,
+            )
+        )
+
+    def stream_end(self, request: Request, count: int, stream: str = "out") -> None:
+        self.send(Frame(FrameType.STREAM_END, request.rid, stream_id=stream, chunk_count=count, routing_id=request.xid))
+
+    def echo(self, request: Request) -> None:
+        self.requests.pop((request.rid, request.xid), None)
+        self.start(request)
+        for index, payload in enumerate(request.payloads):
+            self.chunk(request, payload, index)
+        self.stream_end(request, len(request.payloads))
+        self.send(end_frame(request.rid, xid=request.xid))
+
+    # Calls
+
+    def call(self, request: Request, cap: str = GOOD) -> None:
+        """Call GOOD with the argument and give its answer as this one's."""
+        rid = os.urandom(16)
+        self.calls[rid] = request
+        request.payloads, payloads = [], request.payloads
+        parent = {"parent_rid": request.rid}
+        self.send(Frame(FrameType.REQ, rid, cap=cap, content_type="application/cbor", payload=b"", meta=parent))
+        inner = Request.__new__(Request)
+        inner.rid, inner.xid = rid, None
+        self.start(inner, "out")
+        for index, payload in enumerate(payloads):
+            self.chunk(inner, payload, index, "out")
+        self.stream_end(inner, len(payloads), "out")
+        self.send(body_end_frame(rid))
+
+    def on_response(self, request: Request, view: FrameView) -> None:
+        if view.type is FrameType.CHUNK:
+            request.payloads.append(view.fields[6])
+            self.send(credit_frame(view.id, str(view.stream_id), 1, RESPONSE))
+        elif view.type is FrameType.LOG:
+            self.send(Frame(FrameType.LOG, request.rid, meta=dict(view.meta), routing_id=request.xid))
+        elif view.type is FrameType.ERR:
+            del self.calls[view.id]
+            failure = failure_of(view.meta)
+            self.send(err_frame(request.rid, failure._replace(message=f"call: {failure.message}"), xid=request.xid))
+        elif view.type is FrameType.END:
+            del self.calls[view.id]
+            self.echo(request)
+
+
+MISDEEDS: dict[str, type[Cartridge]] = {"nothing": Cartridge}
+
+
+def misdeed(kind: type[Cartridge]) -> type[Cartridge]:
+    MISDEEDS[kind.__name__] = kind
+    return kind
+
+
+# Before HELLO
+
+
+@misdeed
+class exit_before_hello(Cartridge):
+    def begin(self) -> None:
+        os.write(2, b"no such weights: model.gguf\n")
+        os._exit(3)
+
+
+@misdeed
+class silent(Cartridge):
+    def hello(self, view: FrameView) -> None:
+        pass
+
+
+@misdeed
+class wrong_version(Cartridge):
+    def hello(self, view: FrameView) -> None:
+        self.send_as_is(Frame(FrameType.HELLO, 0, meta={**self.limits._asdict(), "version": 5, "manifest": b"{}"}))
+
+
+@misdeed
+class wrong_identity(Cartridge):
+    def echo(self, request: Request) -> None:
+        request.payloads = [encode_value(b"not the nonce")]
+        super().echo(request)
+
+
+@misdeed
+class silent_identity(Cartridge):
+    def echo(self, request: Request) -> None:
+        pass
+
+
+@misdeed
+class prints_at_start(Cartridge):
+    def begin(self) -> None:
+        os.write(1, b"Loading model...\n")
+
+
+@misdeed
+class traceback_on_stdout(Cartridge):
+    def begin(self) -> None:
+        os.write(1, b"Traceback (most recent call last):\n  File ...\n")
+        os._exit(1)
+
+
+@misdeed
+class small_window(Cartridge):
+    """Agrees on a window of 2, and breaks off if more comes than it has granted."""
+
+    limits = DEFAULT_LIMITS._replace(initial_credit=2, max_frame=4096, max_chunk=1024)
+
+    def on_request(self, request: Request) -> None:
+        self.left = 2
+
+    def on_body(self, request: Request, view: FrameView) -> None:
+        if request.cap == CAP and view.type is FrameType.CHUNK:
+            self.left -= 1
+            if self.left < 0:
+                os.write(2, b"more than two CHUNKs without a grant\n")
+                os._exit(5)
+            time.sleep(0.005)
+            self.left += 1
+        super().on_body(request, view)
+
+
+# During a request
+
+
+@misdeed
+class dies(Cartridge):
+    """SIGKILL of itself in the middle of a stream."""
+
+    def on_end(self, request: Request) -> None:
+        self.start(request)
+        self.chunk(request, request.payloads[0])
+        os.write(2, b"about to die\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@misdeed
+class leaves(Cartridge):
+    """Exits with status 0 while it holds a request."""
+
+    def on_end(self, request: Request) -> None:
+        os._exit(0)
+
+
+@misdeed
+class dies_in_a_frame(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.start(request)
+        self.raw(b"\0\0\1\0\xa5")
+        os._exit(1)
+
+
+@misdeed
+class ends_and_leaves(Cartridge):
+    """Its END lies in the pipe when it exits."""
+
+    def on_end(self, request: Request) -> None:
+        self.echo(request)
+        os._exit(0)
+
+
+@misdeed
+class closes_stdout(Cartridge):
+    def on_end(self, request: Request) -> None:
+        os.close(1)
+        time.sleep(60)
+
+
+@misdeed
+class ignores_sigterm(Cartridge):
+    def begin(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def stdin_ended(self) -> None:
+        time.sleep(60)
+
+
+@misdeed
+class floods_stderr(Cartridge):
+    def on_end(self, request: Request) -> None:
+        for _ in range(200):
+            os.write(2, b"flood " * 1000 + b"\n")
+        self.echo(request)
+
+
+@misdeed
+class prints(Cartridge):
+    """A stray print in a handler."""
+
+    def on_end(self, request: Request) -> None:
+        self.start(request)
+        os.write(1, b"progress: 50%\n")
+        time.sleep(60)
+
+
+@misdeed
+class bad_cbor(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.raw(bytes.fromhex(self.arguments[0]))
+        time.sleep(60)
+
+
+@misdeed
+class ignores_cancel(Cartridge):
+    """Takes requests and never ends them."""
+
+    def on_end(self, request: Request) -> None:
+        pass
+
+    def on_cancel(self, request: Request, view: FrameView) -> None:
+        pass
+
+
+@misdeed
+class writes_on(Cartridge):
+    """Goes on writing under credit after a cancel, and ends as if nothing had happened."""
+
+    def on_end(self, request: Request) -> None:
+        self.start(request)
+        self.credit = 32
+        self.index = 0
+        self.write(request)
+
+    def write(self, request: Request) -> None:
+        while self.credit and self.index < 200:
+            self.credit -= 1
+            self.chunk(request, encode_value(b"x"), self.index)
+            self.index += 1
+        if self.index == 200:
+            self.index += 1
+            self.stream_end(request, 200)
+            self.send(end_frame(request.rid, xid=request.xid))
+
+    def on_credit(self, view: FrameView) -> None:
+        request = self.requests.get((view.id, view.xid))
+        if request is not None and request.cap == CAP:
+            self.credit += view.fields[19]
+            self.write(request)
+
+    def on_cancel(self, request: Request, view: FrameView) -> None:
+        pass
+
+
+@misdeed
+class ignores_credit(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.start(request)
+        for index in range(40):
+            self.chunk(request, encode_value(b"x"), index)
+
+
+@misdeed
+class many_streams(Cartridge):
+    def on_end(self, request: Request) -> None:
+        for number in range(70):
+            self.start(request, f"s{number}")
+
+
+@misdeed
+class fat_payload(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.start(request)
+        self.chunk(request, bytes(self.limits.max_chunk + 6))
+
+
+@misdeed
+class answers_twice(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.echo(request)
+        self.send_as_is(end_frame(request.rid, xid=request.xid, seq=9))
+
+
+@misdeed
+class answers_a_stranger(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.send_as_is(end_frame(b"a stranger's id!", xid=77))
+        self.echo(request)
+
+
+@misdeed
+class chunk_after_stream_end(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.start(request)
+        self.stream_end(request, 0)
+        self.chunk(request, encode_value(b"late"))
+        self.send(end_frame(request.rid, xid=request.xid))
+
+
+@misdeed
+class sends_policy(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.send(policy_frame(NetworkPolicy.FULL))
+
+
+@misdeed
+class sends_hello(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.hello(self.seen[0])
+
+
+@misdeed
+class sends_relay_state(Cartridge):
+    def on_end(self, request: Request) -> None:
+        self.send(Frame(FrameType.RELAY_STATE, 0, payload=b""))
+
+
+@misdeed
+class stops_itself(Cartridge):
+    def on_end(self, request: Request) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@misdeed
+class late_heartbeat(Cartridge):
+    """Answers the first probe late and the others in time."""
+
+    delay = 0.25
+
+    def heartbeat(self, view: FrameView) -> None:
+        time.sleep(self.delay)
+        self.delay = 0.0
+        super().heartbeat(view)
+
+
+@misdeed
+class beats_twice(Cartridge):
+    def heartbeat(self, view: FrameView) -> None:
+        super().heartbeat(view)
+        super().heartbeat(view)
+
+
+@misdeed
+class bad_pools(Cartridge):
+    def heartbeat(self, view: FrameView) -> None:
+        self.send(Frame(FrameType.HEARTBEAT, view.id, meta={"pools": b"[]"}))
+
+
+@misdeed
+class beats(Cartridge):
+    """Sends a heartbeat of its own and answers the request once the reply is there."""
+
+    def on_end(self, request: Request) -> None:
+        self.request = request
+        self.send(Frame(FrameType.HEARTBEAT, 4711))
+
+    def heartbeat(self, view: FrameView) -> None:
+        if view.id == 4711:
+            self.echo(self.request)
+        else:
+            super().heartbeat(view)
+
+
+@misdeed
+class leaves_grandchild(Cartridge):
+    """Dies while a grandchild holds its stdout and stderr."""
+
+    def on_end(self, request: Request) -> None:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.write(2, b"a grandchild remains\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@misdeed
+class calls_and_dies(Cartridge):
+    """Opens a call with an unfinished body and dies."""
+
+    def on_end(self, request: Request) -> None:
+        self.send(Frame(FrameType.REQ, b"a call of the rid", cap=GOOD, content_type="application/cbor", payload=b""))
+
+
+@misdeed
+class logs(Cartridge):
+    """Logs before it answers, also while it answers a call."""
+
+    def echo(self, request: Request) -> None:
+        if request.cap != IDENTITY_CAP:
+            self.send(log_frame(request.rid, LogRecord("progress", "half", 0.5), xid=request.xid))
+        super().echo(request)
+
+
+@misdeed
+class tells_environment(Cartridge):
+    """Answers with its environment and open descriptors, as JSON."""
+
+    def on_end(self, request: Request) -> None:
+        descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+        policy = [view.meta["network"] for view in self.seen if view.type is FrameType.POLICY]
+        kinds = [view.type.name for view in self.seen]
+        answer = {"environment": dict(os.environ), "descriptors": descriptors, "policy": policy, "kinds": kinds}
+        request.payloads = [encode_value(json.dumps(answer).encode())]
+        self.echo(request)
+
+
+def main() -> None:
+    """Run one misdeed."""
+    name, *arguments = sys.argv[1:]
+    MISDEEDS[name](name, arguments).run()
+
+
+if __name__ == "__main__":
+    main()
