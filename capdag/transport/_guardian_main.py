@@ -14,7 +14,7 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing itself costs this process memory
+if TYPE_CHECKING:  # importing typing itself would cost this process a megabyte
     from collections.abc import Callable, Iterator
 
 RUN_ID_VARIABLE = "CAPDAG_RUN_ID"
@@ -32,7 +32,7 @@ def carriers(variable: str, run_id: str) -> Iterator[int]:
 
     None where there is no /proc. Never the calling process.
     """
-    if not os.path.isdir("/proc/self"):  # noqa: PTH112 - pathlib costs this process a fifth of its memory
+    if not os.path.isdir("/proc/self"):  # noqa: PTH112 - pathlib would cost this process a megabyte
         return
     mark = os.fsencode(f"{variable}={run_id}")
     for name in os.listdir("/proc"):  # noqa: PTH208
