@@ -33,8 +33,8 @@ class LinkEnd(Enum):
 class FdLink:
     """Frames over a pair of non-blocking descriptors (the same one twice for a socket).
 
-    `close_read` and `close_write` close the descriptors and may be called more than once. `violation` holds the error
-    that ended the link, if the peer broke a rule.
+    `close_read` and `close_write` close the descriptors, each called once at the end, for a socket `close_write` alone.
+    `violation` holds the error that ended the link, if the peer broke a rule.
     """
 
     def __init__(
@@ -106,20 +106,21 @@ class FdLink:
                     await self._read()
         finally:
             self._end = self._end or LinkEnd.CLOSED
-            trio.lowlevel.notify_closing(self._read_fd)
-            self._close_read()
+            self._close()
             receiver.closed(self._reason or "this side closed the link")
         return self._end
 
+    def _close(self) -> None:
+        """Close each descriptor once, with no await in between: its number may be another's right after."""
+        for fd, close in {self._read_fd: self._close_read, self._write_fd: self._close_write}.items():
+            trio.lowlevel.notify_closing(fd)
+            close()
+
     async def _write(self) -> None:
-        try:
-            await self._outbox.run()
-            # The far end stopped reading; what it wrote before that still counts.
-            self.drain()
-            self._finish(LinkEnd.BROKEN, f"writing failed: {self._outbox.error}")
-        finally:
-            trio.lowlevel.notify_closing(self._write_fd)
-            self._close_write()
+        await self._outbox.run()
+        # The far end stopped reading; what it wrote before that still counts.
+        self.drain()
+        self._finish(LinkEnd.BROKEN, f"writing failed: {self._outbox.error}")
 
     async def _read(self) -> None:
         while self._end is None:

@@ -15,6 +15,8 @@ from capdag.wire import FrameView
 
 log = logging.getLogger(__name__)
 
+_CLOSED_THERE = "the other side closed the link"
+
 
 class Receiver(Protocol):
     """What a link delivers to. Both methods are synchronous, never await and never raise."""
@@ -76,11 +78,13 @@ class LocalLink:
         self._early: list[FrameView] = []
 
     def connect(self, receiver: Receiver) -> None:
-        """Name the receiver of this end; frames sent before now are delivered first."""
+        """Name the receiver of this end. What came before now is delivered first, an end of the link as well."""
         self._receiver = receiver
         if self._early:
             early, self._early = self._early, []
             receiver.deliver(early)
+        if self._peer is None:
+            receiver.closed(_CLOSED_THERE)
 
     def send(self, batch: Sequence[FrameView]) -> None:
         """Deliver to the far end."""
@@ -98,7 +102,7 @@ class LocalLink:
         if peer is not None:
             peer._peer = None
             if peer._receiver is not None:
-                peer._receiver.closed("the other side closed the link")
+                peer._receiver.closed(_CLOSED_THERE)
 
 
 def local_link_pair(name: str) -> tuple[LocalLink, LocalLink]:
