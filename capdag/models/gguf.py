@@ -1,0 +1,216 @@
+"""What a GGUF file says about its model, read from the header alone.
+
+Shapes: magic "GGUF", version (u32), tensor count (u64), entry count (u64); the entries (key, type, value); one record a
+tensor (name, dimensions, type, offset); padding; tensor data. All little-endian. Files come from strangers, so every
+count and length is checked against what is left of the file before it is used, and the header as a whole is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from capdag.errors import AttributionClass, CapdagError
+
+MAX_HEADER: Final = 64 * 1024 * 1024
+"""Most bytes of entries and tensor records that are read. The largest known vocabularies take about 15 MB."""
+
+_MAX_KEY: Final = 65_535
+_MAX_DIMENSIONS: Final = 4
+_READ: Final = 1024 * 1024
+
+_U8, _I8, _U16, _I16, _U32, _I32, _F32, _BOOL, _STRING, _ARRAY, _U64, _I64, _F64 = range(13)
+_SCALARS: Final = {
+    _U8: "<B", _I8: "<b", _U16: "<H", _I16: "<h", _U32: "<I", _I32: "<i", _F32: "<f",
+    _BOOL: "<?", _U64: "<Q", _I64: "<q", _F64: "<d",
+}  # fmt: skip
+
+_QUANTISATIONS: Final = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
+    21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
+    29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE",
+}  # fmt: skip
+
+
+class GgufError(CapdagError):
+    """A file is missing, is no GGUF or is broken. The text names the file and says what is wrong with it."""
+
+    code = "MODEL_LOAD_FAILED"
+    attribution = AttributionClass.ENVIRONMENT
+
+
+class ModelFacts(NamedTuple):
+    """What the header says. `context_length` is what the model was trained for, in tokens, 0 if it does not say."""
+
+    architecture: str
+    name: str
+    context_length: int
+    quantisation: str
+    has_chat_template: bool
+
+
+def read_facts(path: Path) -> ModelFacts:
+    """Read the header of `path`. Raises GgufError with the reason; loads no tensor."""
+    try:
+        with path.open("rb") as file:
+            return _read(path, file)
+    except OSError as error:
+        raise GgufError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _read(path: Path, file: BinaryIO) -> ModelFacts:
+    facts = os.fstat(file.fileno())
+    if not stat.S_ISREG(facts.st_mode):
+        raise GgufError(f"{path} is not a file with data. Give the path of a .gguf file.")
+    size = facts.st_size
+    header = _Header(path, file, size)
+    tensors = header.start()
+    entries = header.entries()
+    alignment = entries.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise header.broken(f"its alignment is {alignment!r}, not a power of two")
+    last = header.last_tensor_offset(tensors)
+    data = -(-header.position // alignment) * alignment
+    if tensors and data + last >= size:
+        raise header.broken(
+            f"it has {size:,} bytes and its last tensor starts at byte {data + last:,}: it was cut short"
+        )
+    return _facts(header, entries)
+
+
+def _facts(header: _Header, entries: dict[str, object]) -> ModelFacts:
+    architecture = entries.get("general.architecture")
+    if not isinstance(architecture, str) or not architecture:
+        raise header.broken("it does not name its architecture")
+    name = entries.get("general.name")
+    context = entries.get(f"{architecture}.context_length", 0)
+    file_type = entries.get("general.file_type")
+    return ModelFacts(
+        architecture,
+        name if isinstance(name, str) else "",
+        context if isinstance(context, int) and context > 0 else 0,
+        _QUANTISATIONS.get(file_type, "") if isinstance(file_type, int) else "",
+        bool(entries.get("tokenizer.chat_template")),
+    )
+
+
+class _Header:
+    """A bounded, forward-only reader over the file's beginning."""
+
+    def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
+        self.position = 0
+        self._path = path
+        self._file = file
+        self._limit = min(size, MAX_HEADER)
+        self._size = size
+        self._buffer = b""
+        self._at = 0
+
+    def broken(self, what: str) -> GgufError:
+        """Return the error for a fault of this file."""
+        return GgufError(f"{self._path} is not a usable GGUF file: {what}. Fetch or copy the file again.")
+
+    def start(self) -> int:
+        """Check magic and version, and return the number of tensors; the entry count stays to be read."""
+        magic = self._take(min(4, self._size))
+        if magic != b"GGUF":
+            raise self.broken(f"it starts with {magic!r} in place of b'GGUF'" if magic else "it is empty")
+        version = self._number("<I")
+        if version not in (2, 3):
+            raise self.broken(f"its version is {version}, and 2 or 3 is needed")
+        return self._number("<Q")
+
+    def entries(self) -> dict[str, object]:
+        """Read every entry. Arrays are passed over: None stands for them."""
+        found: dict[str, object] = {}
+        for _ in range(self._count("entries", 12)):
+            key = self._text(_MAX_KEY, "the name of an entry")
+            found[key] = self._value(self._number("<I"), key)
+        return found
+
+    def last_tensor_offset(self, tensors: int) -> int:
+        """Walk the tensor records and return the largest offset into the data."""
+        last = 0
+        if tensors > self._left() // 24:
+            raise self.broken(f"it claims {tensors:,} tensors, more than it has room for")
+        for _ in range(tensors):
+            self._text(_MAX_KEY, "the name of a tensor")
+            dimensions = self._number("<I")
+            if dimensions > _MAX_DIMENSIONS:
+                raise self.broken(f"a tensor has {dimensions:,} dimensions, and {_MAX_DIMENSIONS} is the most")
+            self._skip(8 * dimensions + 4)
+            last = max(last, self._number("<Q"))
+        return last
+
+    def _value(self, kind: int, key: str) -> object:
+        if kind == _STRING:
+            return self._text(MAX_HEADER, key)
+        if kind == _ARRAY:
+            self._pass_array(key)
+            return None
+        form = _SCALARS.get(kind)
+        if form is None:
+            raise self.broken(f"entry {key!r} has the unknown type {kind}")
+        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
+
+    def _pass_array(self, key: str) -> None:
+        kind = self._number("<I")
+        if kind == _STRING:
+            for _ in range(self._count(key, 8)):
+                self._skip(self._number("<Q"))
+            return
+        form = _SCALARS.get(kind)
+        if form is None:
+            raise self.broken(f"the items of {key!r} have the unusable type {kind}")
+        self._skip(self._count(key, struct.calcsize(form)) * struct.calcsize(form))
+
+    def _text(self, most: int, what: str) -> str:
+        length = self._number("<Q")
+        if length > most:
+            raise self.broken(f"{what} claims {length:,} bytes")
+        return self._take(length).decode("utf-8", "replace")
+
+    def _count(self, what: str, least: int) -> int:
+        count = self._number("<Q")
+        if count > self._left() // least:
+            raise self.broken(f"it claims {count:,} items of {what}, more than it has room for")
+        return count
+
+    def _number(self, form: str) -> int:
+        value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return value
+
+    def _left(self) -> int:
+        return self._limit - self.position
+
+    def _take(self, count: int) -> bytes:
+        self._check_room(count)
+        end = self._at + count
+        if end > len(self._buffer):
+            self._buffer = self._buffer[self._at :] + self._file.read(max(_READ, count))
+            self._at, end = 0, count
+        if end > len(self._buffer):
+            raise self.broken("it became shorter while it was read")
+        taken = self._buffer[self._at : end]
+        self._at = end
+        self.position += count
+        return taken
+
+    def _skip(self, count: int) -> None:
+        self._check_room(count)
+        held = min(count, len(self._buffer) - self._at)
+        self._at += held
+        if count > held:
+            self._file.seek(count - held, 1)
+        self.position += count
+
+    def _check_room(self, count: int) -> None:
+        if count <= self._left():
+            return
+        if self.position + count <= self._size:
+            raise self.broken(f"its header is larger than {MAX_HEADER:,} bytes")
+        raise self.broken(f"it ends after {self._size:,} bytes, in the middle of its header: it was cut short")

@@ -1,0 +1,41 @@
+"""llama.cpp as a cartridge: one process for each GGUF model of a folder. `SPEC` is what discovery reads.
+
+Nothing here imports the engine; a process does when its first request comes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from capdag.cartridge.spec import Record, Spec
+from capdag.models import check_slugs, list_models
+
+from .serving import NAME, add_model, new_cartridge
+from .settings import read_settings
+
+
+def records(models_dir: Path) -> list[Record]:
+    """Return one record for each model in the folder, broken ones too: their first request tells what is wrong.
+
+    Raises ConfigError where two models would have one slug.
+    """
+    models = list_models(models_dir)
+    check_slugs(models)
+    return [record_of(f"{NAME}/{model.slug}", {"model": model.name, "path": str(model.path)}) for model in models]
+
+
+def record_of(record_id: str, settings: dict[str, object]) -> Record:
+    """Return the record of one model. Raises ConfigError for a wrong setting."""
+    cartridge = new_cartridge()
+    urns = add_model(cartridge, read_settings(settings))
+    caps = [cap for group in cartridge.manifest()["cap_groups"] for cap in group["caps"]]
+    return Record(record_id, [cap for cap in caps if cap["urn"] in urns], settings)
+
+
+SPEC = Spec(
+    name=NAME,
+    command=(sys.executable, "-m", "capdag.cartridge", "cartridges.llama_cpp.main"),
+    requires=("xllamacpp",),
+    records=records,
+)
