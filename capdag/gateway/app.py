@@ -61,7 +61,6 @@ class Gateway(QuartTrio):
         self.url_map.merge_slashes = False
         self.config.update(
             MAX_CONTENT_LENGTH=settings.body_limit,
-            BODY_TIMEOUT=settings.body_deadline,
             RESPONSE_TIMEOUT=None,
             PROVIDE_AUTOMATIC_OPTIONS=False,
         )
@@ -105,7 +104,7 @@ class Gateway(QuartTrio):
     async def _infer(self, endpoint: Endpoint) -> Response:
         asked = _current()
         check_content_type(asked)
-        body = await asked.get_data(False, False, False)
+        body = await asked.arrival.whole(self._settings.body_deadline)
         whole = await self._inference.answer(endpoint, body, asked.reply)
         # A streamed answer has gone out already: this response is then not looked at.
         return Response(whole or b"", content_type="application/json")
@@ -145,7 +144,7 @@ class Gateway(QuartTrio):
         trace, and the client gets the id to find it by."""
         asked = _current()
         if isinstance(error, HTTPException):
-            error = http_error(error, asked, self._settings.body_limit)
+            error = http_error(error, asked)
         if not isinstance(error, ApiError):
             log.error("request %s failed", asked.reply.request_id, exc_info=error)
             error = ApiError(

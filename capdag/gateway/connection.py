@@ -1,4 +1,4 @@
-"""One HTTP request between Hypercorn and the routes: its id, its reply, its line in the access log."""
+"""One HTTP request between Hypercorn and the routes: its body, its reply, its line in the access log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,60 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers import TrioRequest
 
+from .errors import ApiError
+
 log = logging.getLogger("capdag.gateway.access")
+
+_LINGER = 2.0
+"""Seconds that a client has for sending the rest of a body which has been refused."""
+
+
+class Arrival:
+    """The body of a request as it arrives, held up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._data = bytearray()
+        self._size = 0
+        self._usable = trio.Event()
+        self._finished = trio.Event()
+
+    def expect(self, announced: int | None) -> None:
+        """Note the size that the head announces."""
+        if announced is not None and announced > self._limit:
+            self._size = announced
+            self._usable.set()
+
+    def take(self, data: bytes, more: bool) -> None:
+        """Take the next piece. What is over the limit is dropped."""
+        if self._size + len(data) <= self._limit:
+            self._data += data
+        self._size += len(data)
+        if not more:
+            self._finished.set()
+        if not more or self._size > self._limit:
+            self._usable.set()
+
+    async def whole(self, deadline: float) -> bytes:
+        """Return the whole body. Raises ApiError: 413 over the limit, 408 if it has not come in `deadline` seconds."""
+        with trio.move_on_after(deadline):
+            await self._usable.wait()
+        if self._size > self._limit:
+            raise ApiError(
+                413,
+                "request_too_large",
+                f"the body is over {self._limit:,} bytes: send less, or raise body_limit of [gateway]",
+            )
+        if not self._usable.is_set():
+            raise ApiError(
+                408, "request_timeout", f"the body did not arrive in {deadline:g} s: send it again", retry=None
+            )
+        return bytes(self._data)
+
+    async def finish(self) -> None:
+        """Let the client finish sending: closing before resets the connection, and it may lose the reply."""
+        with trio.move_on_after(_LINGER):
+            await self._finished.wait()
 
 
 class Reply:
@@ -24,8 +77,9 @@ class Reply:
     end of the body, which no client takes for a success.
     """
 
-    def __init__(self, send: ASGISendCallable, request_id: str) -> None:
+    def __init__(self, send: ASGISendCallable, arrival: Arrival, request_id: str) -> None:
         self._send = send
+        self._arrival = arrival
         self.request_id = request_id
         self.status = 0
         self.finished = False
@@ -42,6 +96,7 @@ class Reply:
             known_as = self.request_id.encode()
             message["headers"] = [*message["headers"], (b"x-request-id", known_as), (b"request-id", known_as)]
         elif not message.get("more_body", False):
+            await self._arrival.finish()
             self.finished = True
         await self._send(message)
 
@@ -60,8 +115,9 @@ class Reply:
 
 
 class GatewayRequest(TrioRequest):
-    """A request, with its reply for routes that stream."""
+    """A request, with its body and its reply for the routes that read and write them."""
 
+    arrival: Arrival
     reply: Reply
 
     @property
@@ -73,21 +129,37 @@ class GatewayRequest(TrioRequest):
 
 
 class GatewayConnection(TrioASGIHTTPConnection):
-    """Serves one request. The handler runs in this task, and is cancelled when the client goes."""
+    """Serves one request. The handler runs in a task of its own, which is cancelled when the client goes."""
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         began = time.perf_counter()
-        self.reply = Reply(send, f"req_{uuid4().hex}")
+        self.arrival = Arrival(self.app.config["MAX_CONTENT_LENGTH"])
+        self.reply = Reply(send, self.arrival, f"req_{uuid4().hex}")
         try:
             await super().__call__(receive, self.reply.send)
         finally:
             self._log(time.perf_counter() - began)
 
+    async def handle_messages(  # type: ignore[override]
+        self,
+        nursery: trio.Nursery,
+        request: Request,
+        receive: ASGIReceiveCallable,
+    ) -> None:
+        self.arrival.expect(request.content_length)
+        while True:
+            message = await receive()
+            if message["type"] == "http.request":
+                self.arrival.take(message["body"], message["more_body"])
+            elif message["type"] == "http.disconnect":
+                break
+        nursery.cancel_scope.cancel()
+
     async def handle_request(  # type: ignore[override]
         self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
     ) -> None:
         assert isinstance(request, GatewayRequest)
-        request.reply = self.reply
+        request.arrival, request.reply = self.arrival, self.reply
         response = await self.app.handle_request(request)
         if not self.reply.begun:
             await self._send_response(send, response)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from ipaddress import ip_address
 
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge, RequestTimeout
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from .connection import GatewayRequest
 from .errors import ApiError, bad_request
@@ -64,7 +64,7 @@ def check_content_type(request: GatewayRequest) -> None:
         raise ApiError(415, "unsupported_media_type", f"Content-Encoding {encoding[:100]!r}: send the body as it is")
 
 
-def http_error(error: HTTPException, request: GatewayRequest, body_limit: int) -> ApiError:
+def http_error(error: HTTPException, request: GatewayRequest) -> ApiError:
     """Return the error for what the HTTP layer refused."""
     if isinstance(error, NotFound):
         return ApiError(404, "unknown_url", f"no route {request.method} {request.path[:200]}: {_hint(request.path)}")
@@ -76,14 +76,6 @@ def http_error(error: HTTPException, request: GatewayRequest, body_limit: int) -
             f"{request.path[:200]} takes {allowed}, not {request.method}",
             headers={"allow": allowed},
         )
-    if isinstance(error, RequestEntityTooLarge):
-        return ApiError(
-            413,
-            "request_too_large",
-            f"the body is over {body_limit:,} bytes: send less, or raise body_limit of [gateway]",
-        )
-    if isinstance(error, RequestTimeout):
-        return ApiError(408, "request_timeout", "the body did not arrive in time: send it again", retry=None)
     return bad_request(f"the request is not valid HTTP: {error.description or error.name}")
 
 

@@ -68,6 +68,13 @@ class HttpStream(trio.abc.HalfCloseableStream):
         self.socket = sock
         self._write_deadline = write_deadline
 
+    def send_now(self, data: bytes) -> bytes:
+        """Send what the socket takes without waiting; return the rest, to be given to `send_all`."""
+        try:
+            return data[self.socket.send(data) :] if data else b""
+        except OSError:  # full, or broken: `send_all` tells which
+            return data
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send everything. Raises BrokenResourceError when the client is gone or the deadline has passed."""
         rest = memoryview(data)

@@ -245,14 +245,14 @@ async def endless(request: ScriptedRequest) -> None:
     """A script that goes on until it is cancelled."""
     await request.body()
     request.start()
-    async with trio.open_nursery() as nursery:
 
-        async def stop() -> None:
-            await request.cancelled.wait()
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(stop)
+    async def go_on() -> None:
         while True:
             await request.emit({"text": "x" * 1000})
             await trio.sleep(0.001)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(go_on)
+        await request.cancelled.wait()
+        nursery.cancel_scope.cancel()
     request.fail("CANCELLED", "user")
