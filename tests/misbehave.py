@@ -1,4 +1,4 @@
-"""A cartridge that does one thing wrong, for tests of hosts: `python -S tests/misbehave.py MISDEED`.
+"""A cartridge that does one thing wrong, for tests of hosts: `python -S tests/misbehave.py MISDEED`, a class name.
 
 It speaks frames through `capdag.wire` with blocking reads and writes, or raw bytes where the misdeed asks for them. It
 serves CAP, whose requests suffer the misdeed, and GOOD, which echoes small arguments, so that a bystander's fate can
@@ -13,7 +13,6 @@ import signal
 import site
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,6 @@ from capdag.wire import (
     PoolState,
     SeqAssigner,
     body_end_frame,
-    cancel_frame,
-    CancelReason,
     credit_frame,
     encode_frame,
     encode_value,
@@ -286,7 +283,7 @@ class Cartridge:
             self.echo(request)
 
 
-MISDEEDS: dict[str, type[Cartridge]] = {"nothing": Cartridge}
+MISDEEDS: dict[str, type[Cartridge]] = {"Nothing": Cartridge}
 
 
 def misdeed(kind: type[Cartridge]) -> type[Cartridge]:
@@ -298,52 +295,52 @@ def misdeed(kind: type[Cartridge]) -> type[Cartridge]:
 
 
 @misdeed
-class exit_before_hello(Cartridge):
+class ExitBeforeHello(Cartridge):
     def begin(self) -> None:
         os.write(2, b"no such weights: model.gguf\n")
         os._exit(3)
 
 
 @misdeed
-class silent(Cartridge):
+class Silent(Cartridge):
     def hello(self, view: FrameView) -> None:
         pass
 
 
 @misdeed
-class wrong_version(Cartridge):
+class WrongVersion(Cartridge):
     def hello(self, view: FrameView) -> None:
         self.send_as_is(Frame(FrameType.HELLO, 0, meta={**self.limits._asdict(), "version": 5, "manifest": b"{}"}))
 
 
 @misdeed
-class wrong_identity(Cartridge):
+class WrongIdentity(Cartridge):
     def echo(self, request: Request) -> None:
         request.payloads = [encode_value(b"not the nonce")]
         super().echo(request)
 
 
 @misdeed
-class silent_identity(Cartridge):
+class SilentIdentity(Cartridge):
     def echo(self, request: Request) -> None:
         pass
 
 
 @misdeed
-class prints_at_start(Cartridge):
+class PrintsAtStart(Cartridge):
     def begin(self) -> None:
         os.write(1, b"Loading model...\n")
 
 
 @misdeed
-class traceback_on_stdout(Cartridge):
+class TracebackOnStdout(Cartridge):
     def begin(self) -> None:
         os.write(1, b"Traceback (most recent call last):\n  File ...\n")
         os._exit(1)
 
 
 @misdeed
-class small_window(Cartridge):
+class SmallWindow(Cartridge):
     """Agrees on a window of 2, and breaks off if more comes than it has granted."""
 
     limits = DEFAULT_LIMITS._replace(initial_credit=2, max_frame=4096, max_chunk=1024)
@@ -366,7 +363,7 @@ class small_window(Cartridge):
 
 
 @misdeed
-class dies(Cartridge):
+class Dies(Cartridge):
     """SIGKILL of itself in the middle of a stream."""
 
     def on_end(self, request: Request) -> None:
@@ -377,7 +374,7 @@ class dies(Cartridge):
 
 
 @misdeed
-class leaves(Cartridge):
+class Leaves(Cartridge):
     """Exits with status 0 while it holds a request."""
 
     def on_end(self, request: Request) -> None:
@@ -385,7 +382,7 @@ class leaves(Cartridge):
 
 
 @misdeed
-class dies_in_a_frame(Cartridge):
+class DiesInAFrame(Cartridge):
     def on_end(self, request: Request) -> None:
         self.start(request)
         self.raw(b"\0\0\1\0\xa5")
@@ -393,7 +390,7 @@ class dies_in_a_frame(Cartridge):
 
 
 @misdeed
-class ends_and_leaves(Cartridge):
+class EndsAndLeaves(Cartridge):
     """Its END lies in the pipe when it exits."""
 
     def on_end(self, request: Request) -> None:
@@ -402,14 +399,14 @@ class ends_and_leaves(Cartridge):
 
 
 @misdeed
-class closes_stdout(Cartridge):
+class ClosesStdout(Cartridge):
     def on_end(self, request: Request) -> None:
         os.close(1)
         time.sleep(60)
 
 
 @misdeed
-class ignores_sigterm(Cartridge):
+class IgnoresSigterm(Cartridge):
     def begin(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -418,7 +415,7 @@ class ignores_sigterm(Cartridge):
 
 
 @misdeed
-class floods_stderr(Cartridge):
+class FloodsStderr(Cartridge):
     def on_end(self, request: Request) -> None:
         for _ in range(200):
             os.write(2, b"flood " * 1000 + b"\n")
@@ -426,7 +423,7 @@ class floods_stderr(Cartridge):
 
 
 @misdeed
-class prints(Cartridge):
+class Prints(Cartridge):
     """A stray print in a handler."""
 
     def on_end(self, request: Request) -> None:
@@ -436,14 +433,14 @@ class prints(Cartridge):
 
 
 @misdeed
-class bad_cbor(Cartridge):
+class BadCbor(Cartridge):
     def on_end(self, request: Request) -> None:
         self.raw(bytes.fromhex(self.arguments[0]))
         time.sleep(60)
 
 
 @misdeed
-class ignores_cancel(Cartridge):
+class IgnoresCancel(Cartridge):
     """Takes requests and never ends them."""
 
     def on_end(self, request: Request) -> None:
@@ -454,7 +451,7 @@ class ignores_cancel(Cartridge):
 
 
 @misdeed
-class writes_on(Cartridge):
+class WritesOn(Cartridge):
     """Goes on writing under credit after a cancel, and ends as if nothing had happened."""
 
     def on_end(self, request: Request) -> None:
@@ -484,7 +481,7 @@ class writes_on(Cartridge):
 
 
 @misdeed
-class ignores_credit(Cartridge):
+class IgnoresCredit(Cartridge):
     def on_end(self, request: Request) -> None:
         self.start(request)
         for index in range(40):
@@ -492,35 +489,35 @@ class ignores_credit(Cartridge):
 
 
 @misdeed
-class many_streams(Cartridge):
+class ManyStreams(Cartridge):
     def on_end(self, request: Request) -> None:
         for number in range(70):
             self.start(request, f"s{number}")
 
 
 @misdeed
-class fat_payload(Cartridge):
+class FatPayload(Cartridge):
     def on_end(self, request: Request) -> None:
         self.start(request)
         self.chunk(request, bytes(self.limits.max_chunk + 6))
 
 
 @misdeed
-class answers_twice(Cartridge):
+class AnswersTwice(Cartridge):
     def on_end(self, request: Request) -> None:
         self.echo(request)
         self.send_as_is(end_frame(request.rid, xid=request.xid, seq=9))
 
 
 @misdeed
-class answers_a_stranger(Cartridge):
+class AnswersAStranger(Cartridge):
     def on_end(self, request: Request) -> None:
         self.send_as_is(end_frame(b"a stranger's id!", xid=77))
         self.echo(request)
 
 
 @misdeed
-class chunk_after_stream_end(Cartridge):
+class ChunkAfterStreamEnd(Cartridge):
     def on_end(self, request: Request) -> None:
         self.start(request)
         self.stream_end(request, 0)
@@ -529,31 +526,31 @@ class chunk_after_stream_end(Cartridge):
 
 
 @misdeed
-class sends_policy(Cartridge):
+class SendsPolicy(Cartridge):
     def on_end(self, request: Request) -> None:
         self.send(policy_frame(NetworkPolicy.FULL))
 
 
 @misdeed
-class sends_hello(Cartridge):
+class SendsHello(Cartridge):
     def on_end(self, request: Request) -> None:
         self.hello(self.seen[0])
 
 
 @misdeed
-class sends_relay_state(Cartridge):
+class SendsRelayState(Cartridge):
     def on_end(self, request: Request) -> None:
         self.send(Frame(FrameType.RELAY_STATE, 0, payload=b""))
 
 
 @misdeed
-class stops_itself(Cartridge):
+class StopsItself(Cartridge):
     def on_end(self, request: Request) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @misdeed
-class late_heartbeat(Cartridge):
+class LateHeartbeat(Cartridge):
     """Answers the first probe late and the others in time."""
 
     delay = 0.25
@@ -565,20 +562,20 @@ class late_heartbeat(Cartridge):
 
 
 @misdeed
-class beats_twice(Cartridge):
+class BeatsTwice(Cartridge):
     def heartbeat(self, view: FrameView) -> None:
         super().heartbeat(view)
         super().heartbeat(view)
 
 
 @misdeed
-class bad_pools(Cartridge):
+class BadPools(Cartridge):
     def heartbeat(self, view: FrameView) -> None:
         self.send(Frame(FrameType.HEARTBEAT, view.id, meta={"pools": b"[]"}))
 
 
 @misdeed
-class beats(Cartridge):
+class Beats(Cartridge):
     """Sends a heartbeat of its own and answers the request once the reply is there."""
 
     def on_end(self, request: Request) -> None:
@@ -593,7 +590,7 @@ class beats(Cartridge):
 
 
 @misdeed
-class leaves_grandchild(Cartridge):
+class LeavesGrandchild(Cartridge):
     """Dies while a grandchild holds its stdout and stderr."""
 
     def on_end(self, request: Request) -> None:
@@ -605,7 +602,7 @@ class leaves_grandchild(Cartridge):
 
 
 @misdeed
-class calls_and_dies(Cartridge):
+class CallsAndDies(Cartridge):
     """Opens a call with an unfinished body and dies."""
 
     def on_end(self, request: Request) -> None:
@@ -613,7 +610,7 @@ class calls_and_dies(Cartridge):
 
 
 @misdeed
-class logs(Cartridge):
+class Logs(Cartridge):
     """Logs before it answers, also while it answers a call."""
 
     def echo(self, request: Request) -> None:
@@ -623,11 +620,11 @@ class logs(Cartridge):
 
 
 @misdeed
-class tells_environment(Cartridge):
+class TellsEnvironment(Cartridge):
     """Answers with its environment and open descriptors, as JSON."""
 
     def on_end(self, request: Request) -> None:
-        descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+        descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208
         policy = [view.meta["network"] for view in self.seen if view.type is FrameType.POLICY]
         kinds = [view.type.name for view in self.seen]
         answer = {"environment": dict(os.environ), "descriptors": descriptors, "policy": policy, "kinds": kinds}

@@ -155,25 +155,28 @@ class Process:
             return
         self._step_began = trio.current_time()
         cartridge.pid = self._child.pid
-        status = None
         try:
             await self._keep(self._child)
         finally:
-            # Reaped already unless this task is being cancelled, which cuts the grace: see ChildProcess.stop.
-            status = await self._child.stop(0)
-            self._child.close()
-            violation = self._link.violation if self._link is not None else None
-            self._end(
-                ProcessEnd(
-                    cartridge.id,
-                    status.describe(),
-                    oom_killed=status.oom_killed,
-                    killed_for=self._killed_for,
-                    violation=None if violation is None else str(violation),
-                    link=self._link_note if self._link_end is LinkEnd.BROKEN else None,
-                    stderr=self._tail.text(),
-                )
-            )
+            try:
+                # Reaped already, unless this task is being cancelled; that cuts the grace short, not the reap.
+                await self._child.stop(0)
+            finally:
+                self._child.close()
+                self._end(self._story_of(self._child))
+
+    def _story_of(self, child: ChildProcess) -> ProcessEnd:
+        status = child.exit_status()
+        violation = self._link.violation if self._link is not None else None
+        return ProcessEnd(
+            self.cartridge.id,
+            status.describe() if status is not None else "could not be killed",
+            oom_killed=status is not None and status.oom_killed,
+            killed_for=self._killed_for,
+            violation=None if violation is None else str(violation),
+            link=self._link_note if self._link_end is LinkEnd.BROKEN else None,
+            stderr=self._tail.text(),
+        )
 
     def _end(self, end: ProcessEnd) -> None:
         if end.violation is not None and self.handshake.step is not Step.DONE:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from itertools import count
 from typing import Any
 
+import pytest
 import trio
 
+from capdag.errors import AttributionClass
 from capdag.host import CartridgeRecord, HostRuntime, HostSettings
 from capdag.transport import Link, local_link_pair, socket_link
 from capdag.transport.guardian import new_run_id, open_guardian
@@ -17,6 +19,7 @@ from capdag.wire import (
     RESPONSE,
     TERMINAL_TYPES,
     CancelReason,
+    Failure,
     Frame,
     FrameType,
     FrameView,
@@ -27,6 +30,7 @@ from capdag.wire import (
     credit_frame,
     decode_value,
     encode_value,
+    err_frame,
     failure_of,
     fnv1a_64,
     policy_frame,
@@ -100,6 +104,10 @@ class Call:
 
     def cancel(self, reason: CancelReason | None = None, *, force_kill: bool = False) -> None:
         self.relay.send(cancel_frame(self.rid, reason or CancelReason(), xid=self.xid, force_kill=force_kill))
+
+    def abort(self, code: str, message: str) -> None:
+        """End the body with an ERR."""
+        self.relay.send(err_frame(self.rid, Failure(code, AttributionClass.INTERNAL, message), xid=self.xid))
 
     def took(self, view: FrameView) -> None:
         self.frames.append(view)
@@ -252,17 +260,25 @@ class Bench:
             assert (cartridge["active"], cartridge["waiting"], cartridge["calls"]) == (0, 0, 0), cartridge
 
 
-def record(misdeed: str = "nothing", *arguments: str, name: str = "cart", caps: Sequence[str] = (CAP, GOOD, CALL)):  # type: ignore[no-untyped-def]
+def record(misdeed: str = "Nothing", *arguments: str, name: str = "cart", caps: Sequence[str] = (CAP, GOOD, CALL)):  # type: ignore[no-untyped-def]
     """Return the record of a misbehaving cartridge."""
     return CartridgeRecord(name, command(misdeed, *arguments), list(map(cap_object, caps)), env=environment())
 
 
 @asynccontextmanager
 async def bench(
-    *records: CartridgeRecord, link: str = "local", settings: HostSettings = QUICK, policy: bool = True
+    *records: CartridgeRecord,
+    link: str = "local",
+    settings: HostSettings = QUICK,
+    policy: bool = True,
+    guarded: bool = True,
 ) -> AsyncIterator[Bench]:
-    """Run a host with these cartridges; at the end it is shut down, and its tables must be empty."""
-    async with open_guardian(new_run_id()) as guardian, trio.open_nursery() as nursery:
+    """Run a host with these cartridges; at the end it is shut down, and its tables must be empty.
+
+    Without a guardian (`guarded`) no process is there, and the clock may be virtual.
+    """
+    guard = open_guardian(new_run_id()) if guarded else nullcontext(None)
+    async with guard as guardian, trio.open_nursery() as nursery:
         ours, theirs, pumps = _links(link)
         host = HostRuntime(records, theirs, guardian, settings)
         relay = Relay(ours)
@@ -286,3 +302,7 @@ def _links(kind: str) -> tuple[Link, Link, list[Callable[[Any, trio.Nursery], No
     left, right = socket.socketpair()
     one, other = socket_link(left, "relay"), socket_link(right, "host")
     return one, other, [lambda r, n: n.start_soon(one.run, r), lambda r, n: n.start_soon(other.run, r)]
+
+
+LINKS = pytest.mark.parametrize("link", ["local", "socket"])
+"""Every routing test runs over both kinds of link."""
