@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -41,25 +41,31 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class GatewayConfig(_Table, frozen=True):
     """`[gateway]`: where HTTP listens, and the settings of `capdag.gateway.GatewaySettings`.
 
-    Port 0 takes a free one; times in seconds, sizes in bytes.
+    Port 0 takes a free one; times in seconds, sizes in bytes. `without_keys` allows an address that other machines
+    reach although no key is asked for; `drain` is how long running requests may go on after Ctrl-C.
     """
 
     host: str = "127.0.0.1"
     port: Port = 8080
+    without_keys: bool = False
     commit_after: Seconds | UnsetType = UNSET
     heartbeat: Seconds | UnsetType = UNSET
     write_deadline: Seconds | UnsetType = UNSET
     idle_limit: Seconds | UnsetType = UNSET
     body_deadline: Seconds | UnsetType = UNSET
     body_limit: Count | UnsetType = UNSET
-    drain: Seconds | UnsetType = UNSET
+    drain: Seconds = 5.0
     last_words: Seconds | UnsetType = UNSET
-    allowed_hosts: list[str] | UnsetType = UNSET
+    allowed_hosts: tuple[str, ...] | UnsetType = UNSET
 
 
 class HostConfig(_Table, frozen=True):
-    """`[host]`: the settings of the host runtime (`capdag.host.HostSettings`), in seconds and counts."""
+    """`[host]`: the settings of the host runtime (`capdag.host.HostSettings`), in seconds and counts.
 
+    `policy` is the network policy that every cartridge is told.
+    """
+
+    policy: Literal["offline", "no_telemetry", "full"] = "no_telemetry"
     handshake_timeout: Seconds | UnsetType = UNSET
     identity_timeout: Seconds | UnsetType = UNSET
     first_pause: Seconds | UnsetType = UNSET

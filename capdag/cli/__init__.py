@@ -1,7 +1,7 @@
 """The `capdag` command.
 
 Commands import the rooms they compose when they run, so that `capdag --help` answers at once.
-Exit codes: 1 failed, 2 wrong usage or configuration, 3 a port or socket is taken.
+Exit codes: 1 failed, 2 wrong usage or configuration, 3 the port is taken, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ._failure import Failure, expected_error
+from ._failure import exit_code, expected_error
 from ._owner import check_owner
 from .call import call
 from .gateway import gateway
@@ -34,7 +34,8 @@ class _Commands(click.Group):
             expected = expected_error(error)
             if expected is None:
                 raise
-            raise Failure(expected) from error
+            click.echo(f"Error: {expected}", err=True)
+            ctx.exit(exit_code(expected))
 
 
 def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:

@@ -1,0 +1,101 @@
+"""Which capability a call means, and its arguments as words of a command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import BinaryIO
+
+import trio
+
+from capdag.client import Argument
+from capdag.errors import CapdagError, ConfigError
+from capdag.relay import Capability
+from capdag.urn import CapUrn, MediaUrn, UrnError
+
+_READ_SIZE = 65_536
+_VOID = MediaUrn.parse("media:void")
+
+
+class NotServedError(CapdagError):
+    """No cartridge serves what was asked for."""
+
+    code = "NO_HANDLER"
+
+
+def find_capability(text: str, served: Sequence[Capability]) -> Capability:
+    """Return what `text` means: a cap URN that it may serve, or a name (an alias or a tag) that only one has.
+
+    Raises NotServedError naming what is served, ConfigError for a text that is no URN or a name that is ambiguous.
+    """
+    if text.startswith("cap:"):
+        try:
+            wanted = CapUrn.parse(text)
+        except UrnError as error:
+            raise ConfigError(f"{text!r} is no cap URN: {error}") from None
+        found = [capability for capability in served if capability.urn.is_dispatchable(wanted)]
+    else:
+        found = [capability for capability in served if _is_called(capability, text)]
+        if len(found) > 1:
+            raise ConfigError(f"{text!r} may mean {_list(found)}: give the cap URN")
+    if not found:
+        raise NotServedError(f"no cartridge serves {text!r}; served: {_list(served) or 'nothing'}")
+    return found[0]
+
+
+def _is_called(capability: Capability, name: str) -> bool:
+    aliases = capability.facts.get("aliases") or ()
+    return name in aliases or capability.urn.tags.get(name) == "*"
+
+
+def _list(capabilities: Iterable[Capability]) -> str:
+    return ", ".join(capability.text for capability in capabilities if capability.urn.tags)
+
+
+def read_arguments(words: Sequence[str], capability: Capability) -> list[Argument]:
+    """Return the arguments that `words` give, each MEDIA=VALUE or, for the main input, VALUE.
+
+    VALUE is `-` for stdin, `@FILE` for a file, or the text itself. Without words the main input is stdin, if there is
+    a main input. Raises ConfigError for a media URN that the capability does not take and for a file that cannot be
+    read.
+    """
+    main = capability.urn.in_media
+    taken = [str(main), *(arg["media_urn"] for arg in capability.facts.get("args") or () if "media_urn" in arg)]
+    if not words and main != _VOID:
+        words = ["-"]
+    if sum(_split(word, taken)[1] == "-" for word in words) > 1:
+        raise ConfigError("stdin can be the value of one argument only")
+    return [Argument(media, _open(value)) for media, value in (_split(word, taken) for word in words)]
+
+
+def _split(word: str, taken: Sequence[str]) -> tuple[str, str]:
+    """Split MEDIA=VALUE. Both may hold `=`: the longest MEDIA that the capability takes is meant."""
+    if not word.startswith("media:"):
+        return taken[0], word
+    wanted = {MediaUrn.parse(text): text for text in taken}
+    for end in (position for position in reversed(range(len(word))) if word[position] == "="):
+        try:
+            media = MediaUrn.parse(word[:end])
+        except UrnError:
+            continue
+        if media in wanted:
+            return wanted[media], word[end + 1 :]
+    raise ConfigError(f"--arg {word!r}: write MEDIA=VALUE with one of {', '.join(dict.fromkeys(taken))}")
+
+
+def _open(value: str) -> bytes | AsyncIterator[bytes]:
+    if value == "-":
+        return _pieces(sys.stdin.buffer)
+    if not value.startswith("@"):
+        return value.encode()
+    try:
+        return _pieces(open(value[1:], "rb"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {value[1:]}: {error.strerror}") from None
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield a file as it comes. A thread that still waits for a terminal when the call ends is left behind."""
+    with file:
+        while piece := await trio.to_thread.run_sync(file.read1, _READ_SIZE, abandon_on_cancel=True):  # type: ignore[attr-defined]
+            yield piece

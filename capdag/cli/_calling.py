@@ -1,0 +1,78 @@
+"""One call through a host in this process: arguments in, progress on stderr, the answer on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from capdag.client import Client, Value
+from capdag.config import Config
+from capdag.relay import Switch, open_switch
+from capdag.wire import IDENTITY_CAP
+
+from ._answer import Sidelines, render_value
+from ._arguments import NotServedError, find_capability, read_arguments
+from ._failure import InterruptedCallError
+from ._learn import learn_caps
+from ._roster import Roster, read_roster
+from ._run import open_run
+from ._server import start_local_host
+from ._settings import host_settings, models_folder, switch_settings
+from ._signals import run_until_signal
+
+CANCEL_LIMIT = 5.0
+"""Seconds between Ctrl-C and the end of what has not heard it."""
+
+
+def run_call(config: Config, commands: Sequence[str], cap: str, words: Sequence[str], *, as_json: bool) -> None:
+    """Call `cap` and print its answer. Raises CapdagErrors, RequestFailedError among them, alone or in a group."""
+    roster = read_roster(config, models_folder(config), commands)
+    trio.run(run_until_signal, partial(_run, config, roster, cap, words, as_json), CANCEL_LIMIT)
+
+
+async def _run(config: Config, roster: Roster, cap: str, words: Sequence[str], as_json: bool, stop: trio.Event) -> None:
+    async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_after, stop, nursery.cancel_scope)
+        roster = await learn_caps(roster, run.guardian, host_settings(config))
+        host = await start_local_host(nursery, switch, roster, run, config)
+        await switch.wait_for(IDENTITY_CAP)
+        try:
+            await _call(switch, cap, words, as_json)
+        except NotServedError as error:
+            raise NotServedError("\n".join([str(error), *roster.notices])) from None
+        finally:
+            await host.shutdown()
+        nursery.cancel_scope.cancel()
+    if stop.is_set():
+        raise InterruptedCallError("interrupted; the call was cancelled")
+
+
+async def _cancel_after(stop: trio.Event, scope: trio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel()
+
+
+async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -> None:
+    capability = find_capability(cap, switch.capabilities())
+    arguments = read_arguments(words, capability)
+    sidelines = Sidelines(sys.stderr)
+    asked = cap if cap.startswith("cap:") else capability.text
+    try:
+        async with Client(switch).call(asked, arguments) as call:
+            async for batch in call.batches():
+                sidelines.show(batch)
+                data = b"".join(render_value(event, as_json=as_json) for event in batch if isinstance(event, Value))
+                if data:
+                    sidelines.clear()
+                    # In a thread: a reader of the pipe who takes his time must not stop the heartbeats.
+                    await trio.to_thread.run_sync(_write, data, abandon_on_cancel=True)
+    finally:
+        sidelines.clear()
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

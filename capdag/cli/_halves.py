@@ -1,0 +1,140 @@
+"""The two halves of a split server: a host for one engine at a time, and a gateway that reaches hosts by sockets."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from socket import socket
+
+import trio
+
+from capdag.client import Client
+from capdag.config import Config
+from capdag.host import HostRuntime
+from capdag.relay import Switch, open_switch
+from capdag.transport import SocketError, UnixListener, connect_unix, socket_link
+from capdag.transport.guardian import Guardian
+
+from ._admin import LocalAdmin
+from ._folders import admin_socket
+from ._http import serve_admin, serve_gateway
+from ._learn import learn_caps
+from ._report import show_addresses, show_roster
+from ._roster import Roster, read_roster
+from ._run import Run, open_run
+from ._settings import gateway_settings, host_settings, models_folder, shutdown_limit, switch_settings
+from ._signals import run_until_signal
+
+RETRY_INTERVAL = 0.5
+"""Seconds between two attempts to reach the other half over its socket."""
+
+_log = logging.getLogger(__name__)
+
+Use = Callable[[socket], Awaitable[None]]
+
+
+def run_host(config: Config, commands: Sequence[str], listen: Path | None, connect: Path | None) -> None:
+    """Run a host until Ctrl-C or SIGTERM: for engines that connect to `listen`, or for the one at `connect`."""
+    roster = read_roster(config, models_folder(config), commands)
+    trio.run(run_until_signal, partial(_host, config, roster, listen, connect), shutdown_limit(config))
+
+
+async def _host(config: Config, roster: Roster, listen: Path | None, connect: Path | None, stop: trio.Event) -> None:
+    async with open_run() as run, trio.open_nursery() as nursery:
+        roster = await learn_caps(roster, run.guardian, host_settings(config))
+        show_roster(roster, models_folder(config))
+        half = _HostHalf(config, roster, run.guardian)
+        nursery.start_soon(serve_admin, half.admin, admin_socket(f"host-{os.getpid()}"), run, stop)
+        if listen is not None:
+            nursery.start_soon(_accept, listen, run, half.serve)
+        if connect is not None:
+            nursery.start_soon(_keep_connected, connect, half.serve)
+        await stop.wait()
+        await half.shutdown()
+        nursery.cancel_scope.cancel()
+
+
+class _HostHalf:
+    """The host runtime of the engine that is attached, if one is."""
+
+    def __init__(self, config: Config, roster: Roster, guardian: Guardian) -> None:
+        self.admin = LocalAdmin()
+        self._settings = host_settings(config)
+        self._records = roster.records
+        self._guardian = guardian
+
+    async def serve(self, sock: socket) -> None:
+        """Be the host of one engine until its link ends; then its cartridges are stopped."""
+        if self.admin.host is not None:
+            _log.warning("an engine that connected while another is attached is turned away")
+            sock.close()
+            return
+        link = socket_link(sock, "relay")
+        host = self.admin.host = HostRuntime(self._records, link, self._guardian, self._settings)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(host.run)
+                await link.run(host.receiver)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.admin.host = None
+        _log.info("the engine has gone; waiting for another")
+
+    async def shutdown(self) -> None:
+        """Settle what the engine has asked for, and stop the cartridges."""
+        if self.admin.host is not None:
+            await self.admin.host.shutdown()
+
+
+def run_gateway(config: Config, hosts: Sequence[Path], listen: Path | None) -> None:
+    """Serve HTTP until Ctrl-C or SIGTERM, with the hosts at `hosts` and those that connect to `listen`."""
+    gateway_settings(config)
+    trio.run(run_until_signal, partial(_gateway, config, hosts, listen), shutdown_limit(config))
+
+
+async def _gateway(config: Config, hosts: Sequence[Path], listen: Path | None, stop: trio.Event) -> None:
+    async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
+        for path in hosts:
+            nursery.start_soon(_keep_connected, path, partial(_attach, switch, path.name))
+        if listen is not None:
+            names = (f"{listen.name}#{number}" for number in count(1))
+            nursery.start_soon(_accept, listen, run, lambda sock: _attach(switch, next(names), sock))
+        async with trio.open_nursery() as http:
+            show_addresses(await http.start(serve_gateway, Client(switch), LocalAdmin(switch), config, run, stop))
+        nursery.cancel_scope.cancel()
+
+
+async def _attach(switch: Switch, name: str, sock: socket) -> None:
+    link = socket_link(sock, name)
+    end = await link.run(switch.attach(link, name))
+    _log.warning("host %s has gone (%s)", name, end.name.lower())
+
+
+async def _accept(path: Path, run: Run, use: Use) -> None:
+    """Give every connection to `path` to `use`, side by side, until cancelled."""
+    run.announce(path)
+    with UnixListener(path) as listener:
+        run.guardian.add_path(path)
+        async with trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(use, await listener.accept())
+
+
+async def _keep_connected(path: Path, use: Use) -> None:
+    """Give a connection to `path` to `use`, and another one when that has ended, until cancelled."""
+    complained = False
+    while True:
+        try:
+            sock = connect_unix(path)
+        except SocketError as error:
+            if not complained:
+                _log.warning("%s (trying on)", error)
+            complained = True
+        else:
+            complained = False
+            await use(sock)
+        await trio.sleep(RETRY_INTERVAL)

@@ -1,0 +1,93 @@
+"""Options that several commands share, and how they override the file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from capdag.config import Config, read_config
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def config_option(command: _Command) -> _Command:
+    """Add --config FILE."""
+    return click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Read settings from a TOML file.",
+    )(command)
+
+
+def models_option(command: _Command) -> _Command:
+    """Add --models DIR."""
+    return click.option("--models", "models_dir", metavar="DIR", help="Look for model files in this folder.")(command)
+
+
+def roster_options(command: _Command) -> _Command:
+    """Add the options that say which cartridges a host has: --models DIR and --cartridge COMMAND."""
+    command = click.option(
+        "--cartridge",
+        "commands",
+        multiple=True,
+        metavar="COMMAND",
+        help="Add a cartridge in any language: the command that starts it, as in a shell. May be repeated.",
+    )(command)
+    return models_option(command)
+
+
+def listen_options(command: _Command) -> _Command:
+    """Add the options that say where HTTP listens: --host, --port and --without-keys."""
+    command = click.option(
+        "--without-keys", is_flag=True, help="Allow an address that other machines reach, although no key is asked for."
+    )(command)
+    command = click.option(
+        "--port", type=click.IntRange(0, 65_535), metavar="N", help="Port; 0 takes a free one. [8080]"
+    )(command)
+    return click.option("--host", metavar="ADDR", help="Address to listen on. [127.0.0.1]")(command)
+
+
+def log_option(default: str) -> Callable[[_Command], _Command]:
+    """Add --log-level."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(_LOG_LEVELS),
+        default=default,
+        show_default=True,
+        help="Least severe messages to log on stderr.",
+    )
+
+
+def settle_config(
+    file: Path | None,
+    *,
+    models_dir: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    without_keys: bool = False,
+) -> Config:
+    """Return the configuration of the file, or the defaults, with what the command line overrides.
+
+    Raises ConfigError as `read_config` does.
+    """
+    config = Config() if file is None else read_config(file)
+    asked = {"host": host, "port": port, "without_keys": without_keys or None}
+    gateway = msgspec.structs.replace(
+        config.gateway, **{key: value for key, value in asked.items() if value is not None}
+    )
+    models = config.models if models_dir is None else msgspec.structs.replace(config.models, dir=models_dir)
+    return msgspec.structs.replace(config, gateway=gateway, models=models)
+
+
+def log_to_stderr(level: str) -> None:
+    """Send the log to stderr, a line a message."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")

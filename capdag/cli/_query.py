@@ -1,0 +1,66 @@
+"""Asking running servers over their admin sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from capdag.errors import AttributionClass, CapdagError
+
+PATIENCE = 5.0
+"""Seconds that a server has for its answer."""
+
+
+class NoServerError(CapdagError):
+    """Nothing answers at a server's admin socket."""
+
+    code = "NO_HANDLER"
+    attribution = AttributionClass.ENVIRONMENT
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=PATIENCE)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(PATIENCE)
+        self.sock.connect(str(self._path))
+
+
+def ask_ps(path: Path) -> dict[str, Any]:
+    """Return what a server runs. Raises NoServerError."""
+    status, answer = _request("GET", path, "/_capdag/ps")
+    if status != 200:
+        raise CapdagError(f"the server at {path} answered {status}: {_message(answer)}")
+    return answer
+
+
+def ask_reset(path: Path, name: str) -> str | None:
+    """Reset a cartridge; returns why not, or None if it was done. Raises NoServerError."""
+    status, answer = _request("POST", path, f"/_capdag/reset/{quote(name)}")
+    return None if status == 200 else _message(answer)
+
+
+def _request(method: str, path: Path, target: str) -> tuple[int, dict[str, Any]]:
+    connection = _UnixConnection(path)
+    try:
+        connection.request(method, target)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    except (OSError, HTTPException, ValueError) as error:
+        raise NoServerError(f"no server answers at {path}: {error}") from None
+    finally:
+        connection.close()
+
+
+def _message(answer: dict[str, Any]) -> str:
+    error = answer.get("error")
+    return str(error.get("message")) if isinstance(error, dict) else str(answer)

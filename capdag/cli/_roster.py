@@ -1,0 +1,132 @@
+"""Which cartridges a host has: those whose engines are installed, those of the file, those of the command line."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capdag.cartridge.spec import Record, Spec
+from capdag.config import CartridgeConfig, Config, ModelsConfig, given
+from capdag.errors import ConfigError
+from capdag.host import CartridgeRecord
+
+GROUP = "capdag.cartridges"
+"""Entry points of this group name a `SPEC` (`capdag.cartridge.spec`)."""
+
+_log = logging.getLogger(__name__)
+
+
+class Roster(NamedTuple):
+    """What a host can start, and what the operator should know of what it cannot."""
+
+    records: list[CartridgeRecord]
+    notices: list[str]
+
+
+def read_roster(config: Config, models: Path, commands: Sequence[str] = ()) -> Roster:
+    """Return every cartridge that is known, without starting one or importing an engine.
+
+    A cartridge of the file takes the place of an installed one of its name. Raises ConfigError for a command of the
+    command line that is none.
+    """
+    notices: list[str] = []
+    named = [_from_table(table) for table in config.cartridge]
+    named += _from_commands(commands, {record.id for record in named})
+    taken = {record.id for record in named}
+    installed = [
+        record
+        for spec in _installed_specs(notices)
+        if spec.name not in taken
+        for record in _from_spec(spec, models, config.models)
+    ]
+    notices += _idle_overrides(config.models, installed)
+    return Roster([*installed, *named], notices)
+
+
+def _installed_specs(notices: list[str]) -> Iterator[Spec]:
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            spec = entry.load()
+        except (ImportError, AttributeError) as error:
+            notices.append(f"cartridge {entry.name} is not served: {entry.value} cannot be loaded ({error})")
+            continue
+        missing = [module for module in spec.requires if find_spec(module) is None]
+        if missing:
+            notices.append(f"cartridge {spec.name} is not served: install it with {_install_command(entry, missing)}")
+        else:
+            yield spec
+
+
+def _install_command(entry: EntryPoint, missing: Sequence[str]) -> str:
+    """Return the pip command that brings the missing modules: by the extra that names them, if there is one."""
+    for line in (entry.dist.requires if entry.dist else None) or []:
+        extra = re.fullmatch(r"([\w.-]+).*;.*\bextra\s*==\s*[\"']([\w.-]+)[\"'].*", line)
+        if extra and extra[1].replace("-", "_").lower() in missing:
+            return f"pip install '{entry.dist.name}[{extra[2]}]'"  # type: ignore[union-attr]
+    return f"pip install {' '.join(missing)}"
+
+
+def _from_spec(spec: Spec, models: Path, wanted: ModelsConfig) -> Iterator[CartridgeRecord]:
+    for record in spec.records(models):
+        settings = {**record.settings, **_model_settings(record, wanted)}
+        yield CartridgeRecord(id=record.id, command=spec.command, caps=record.caps, settings=settings)
+
+
+def model_of(caps: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the id of the model that a cartridge's caps are for; None for a cartridge without one."""
+    return next((cap["metadata"]["model"] for cap in caps if cap.get("metadata")), None)
+
+
+def _model_settings(record: Record, wanted: ModelsConfig) -> Mapping[str, Any]:
+    """Return what the file sets for the record's model; nothing for a cartridge without one."""
+    model = model_of(record.caps)
+    if model is None:
+        return {}
+    common = {key: value for key, value in given(wanted).items() if key not in ("dir", "overrides")}
+    own = wanted.overrides.get(model)
+    return {**common, **(given(own) if own else {})}
+
+
+def _idle_overrides(wanted: ModelsConfig, records: Sequence[CartridgeRecord]) -> Iterator[str]:
+    models = [model for record in records if (model := model_of(record.caps))]
+    for name in wanted.overrides:
+        if name not in models:
+            close = get_close_matches(name, models, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(models) or 'none'}"
+            yield f'models.overrides."{name}" is for no model that is served; {hint}'
+
+
+def _from_table(table: CartridgeConfig) -> CartridgeRecord:
+    caps = [{"urn": cap} for cap in table.caps]
+    return CartridgeRecord(id=table.name, command=table.command, caps=caps, settings=table.settings, env=table.env)
+
+
+def _from_commands(commands: Sequence[str], taken: set[str]) -> Iterator[CartridgeRecord]:
+    """Yield a record for each --cartridge, named after the last word of its command."""
+    names = set(taken)
+    for command in commands:
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise ConfigError(f"--cartridge {command!r} cannot be split as a shell does: {error}") from None
+        if not words:
+            raise ConfigError("--cartridge '' is empty; give the command that starts the cartridge")
+        stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(words[-1]).name.removesuffix(".py")) or "cartridge"
+        name = next(name for name in _numbered(stem) if name not in names)
+        names.add(name)
+        yield CartridgeRecord(id=name, command=words, caps=[], settings={})
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    number = 2
+    while True:
+        yield f"{stem}-{number}"
+        number += 1

@@ -1,0 +1,54 @@
+"""`capdag serve` in one process (design: Shape in trio)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from capdag.client import Client
+from capdag.config import Config
+from capdag.host import HostRuntime
+from capdag.relay import Switch, open_switch
+from capdag.transport import local_link_pair
+
+from ._admin import LocalAdmin
+from ._http import serve_gateway
+from ._learn import learn_caps
+from ._report import show_addresses, show_roster
+from ._roster import Roster, read_roster
+from ._run import Run, open_run
+from ._settings import host_settings, models_folder, shutdown_limit, switch_settings
+from ._signals import run_until_signal
+
+
+def run_server(config: Config, commands: Sequence[str]) -> None:
+    """Serve until Ctrl-C or SIGTERM. Raises CapdagErrors, alone or in a group, for what keeps it from serving."""
+    limit = shutdown_limit(config)
+    roster = read_roster(config, models_folder(config), commands)
+    trio.run(run_until_signal, partial(_serve, config, roster), limit)
+
+
+async def _serve(config: Config, roster: Roster, stop: trio.Event) -> None:
+    async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
+        roster = await learn_caps(roster, run.guardian, host_settings(config))
+        host = await start_local_host(nursery, switch, roster, run, config)
+        async with trio.open_nursery() as http:
+            addresses = await http.start(serve_gateway, Client(switch), LocalAdmin(switch, host), config, run, stop)
+            show_roster(roster, models_folder(config))
+            show_addresses(addresses)
+        await host.shutdown()
+        nursery.cancel_scope.cancel()
+
+
+async def start_local_host(
+    nursery: trio.Nursery, switch: Switch, roster: Roster, run: Run, config: Config
+) -> HostRuntime:
+    """Run a host in `nursery` that `switch` reaches by plain calls; returns once it has said what it offers."""
+    upper, lower = local_link_pair("local")
+    host = HostRuntime(roster.records, lower, run.guardian, host_settings(config))
+    lower.connect(host.receiver)
+    upper.connect(switch.attach(upper, "local"))
+    await nursery.start(host.run)
+    return host

@@ -1,0 +1,41 @@
+"""Ctrl-C and SIGTERM: the first asks for the ordered shutdown, the second hurries it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import trio
+
+_log = logging.getLogger(__name__)
+
+
+async def run_until_signal(body: Callable[[trio.Event], Awaitable[None]], limit: float) -> None:
+    """Run `body(stop)`: the first signal sets `stop`, a second one or `limit` seconds more cancel the body."""
+    stop = trio.Event()
+    with trio.open_signal_receiver(*_stop_signals()) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, signals, stop, nursery.cancel_scope, limit)
+            await body(stop)
+            nursery.cancel_scope.cancel()
+
+
+def _stop_signals() -> list[signal.Signals]:
+    found = [signal.SIGINT, signal.SIGTERM]
+    # A closed terminal ends the server as Ctrl-C does, unless it was started to outlive it (nohup).
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        found.append(signal.SIGHUP)
+    return found
+
+
+async def _watch(signals: AsyncIterator[int], stop: trio.Event, scope: trio.CancelScope, limit: float) -> None:
+    async for number in signals:
+        name = signal.Signals(number).name
+        if stop.is_set():
+            _log.warning("%s again: what is left is ended at once", name)
+            scope.cancel()
+            return
+        _log.info("%s: shutting down; once more to hurry", name)
+        stop.set()
+        scope.deadline = trio.current_time() + limit
