@@ -13,12 +13,12 @@ from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.routing import MapAdapter
 
 from capdag.client import Client
-from capdag.errors import CapdagError
+from capdag.errors import CapdagError, RequestFailedError
 
 from .bodies import read_chat, read_completion
 from .catalogue import find_model, list_models
 from .connection import GatewayConnection, GatewayRequest
-from .errors import ApiError
+from .errors import ApiError, api_error
 from .guards import check_content_type, check_host, check_http_version, http_error
 from .inference import Endpoint, Inference
 from .settings import DEFAULT_SETTINGS, GatewaySettings
@@ -145,6 +145,8 @@ class Gateway(QuartTrio):
         asked = _current()
         if isinstance(error, HTTPException):
             error = http_error(error, asked)
+        elif isinstance(error, RequestFailedError):
+            error = api_error(error, started=True)
         if not isinstance(error, ApiError):
             log.error("request %s failed", asked.reply.request_id, exc_info=error)
             error = ApiError(

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
-from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers import TrioRequest
 
@@ -129,48 +128,42 @@ class GatewayRequest(TrioRequest):
 
 
 class GatewayConnection(TrioASGIHTTPConnection):
-    """Serves one request. The handler runs in a task of its own, which is cancelled when the client goes."""
+    """Serves one request. Its handler is cancelled when the client goes."""
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         began = time.perf_counter()
-        self.arrival = Arrival(self.app.config["MAX_CONTENT_LENGTH"])
-        self.reply = Reply(send, self.arrival, f"req_{uuid4().hex}")
+        arrival = Arrival(self.app.config["MAX_CONTENT_LENGTH"])
+        reply = Reply(send, arrival, f"req_{uuid4().hex}")
+        request = self._create_request_from_scope(send)
+        assert isinstance(request, GatewayRequest)
+        request.arrival, request.reply = arrival, reply
+        arrival.expect(request.content_length)
         try:
-            await super().__call__(receive, self.reply.send)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._receive, arrival, receive, nursery.cancel_scope)
+                response = await self.app.handle_request(request)
+                if not reply.begun:
+                    await self._send_response(reply.send, response)
+                nursery.cancel_scope.cancel()
         finally:
-            self._log(time.perf_counter() - began)
+            self._log(reply, time.perf_counter() - began)
 
-    async def handle_messages(  # type: ignore[override]
-        self,
-        nursery: trio.Nursery,
-        request: Request,
-        receive: ASGIReceiveCallable,
-    ) -> None:
-        self.arrival.expect(request.content_length)
+    async def _receive(self, arrival: Arrival, receive: ASGIReceiveCallable, serving: trio.CancelScope) -> None:
+        """Take the body, and stop the handler when the client goes."""
         while True:
             message = await receive()
             if message["type"] == "http.request":
-                self.arrival.take(message["body"], message["more_body"])
+                arrival.take(message["body"], message["more_body"])
             elif message["type"] == "http.disconnect":
-                break
-        nursery.cancel_scope.cancel()
+                serving.cancel()
+                return
 
-    async def handle_request(  # type: ignore[override]
-        self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
-    ) -> None:
-        assert isinstance(request, GatewayRequest)
-        request.arrival, request.reply = self.arrival, self.reply
-        response = await self.app.handle_request(request)
-        if not self.reply.begun:
-            await self._send_response(send, response)
-        nursery.cancel_scope.cancel()
-
-    def _log(self, seconds: float) -> None:
+    def _log(self, reply: Reply, seconds: float) -> None:
         """One line, without query string, header or body: none of them belongs in a log. The path is as it came,
         in percent form, so that it cannot forge a line."""
-        end = "" if self.reply.finished else " aborted" if self.reply.begun else " client gone"
+        end = "" if reply.finished else " aborted" if reply.begun else " client gone"
         path = self.scope["raw_path"].decode("ascii", "replace")[:200]
         log.info(
             "%s %s %s%s %.1f ms %s",
-            self.scope["method"], path, self.reply.status or "-", end, seconds * 1000, self.reply.request_id,
+            self.scope["method"], path, reply.status or "-", end, seconds * 1000, reply.request_id,
         )  # fmt: skip

@@ -28,7 +28,7 @@ def check_host(request: GatewayRequest, allowed: Collection[str]) -> None:
         return
     host = request.headers.get("Host", "")
     name = _without_port(host).lower()
-    if name and name != "localhost" and name not in allowed and not _is_loopback(name):
+    if name and name != "localhost" and name not in map(str.lower, allowed) and not _is_loopback(name):
         raise ApiError(
             403,
             "host_not_allowed",

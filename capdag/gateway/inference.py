@@ -11,6 +11,7 @@ import trio
 
 from capdag.client import Argument, Call, CallEvent, Client, Ended, StreamStarted, Value
 from capdag.errors import AttributionClass, RequestFailedError
+from capdag.transport.background import ungrouped
 
 from .bodies import Asked, Reader
 from .catalogue import Model, find_model, request_cap
@@ -26,7 +27,6 @@ _STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
-_INTERRUPTED = RequestFailedError("ABORTED", AttributionClass.ENVIRONMENT, "the server is shutting down: try again")
 
 
 class Endpoint(NamedTuple):
@@ -78,10 +78,10 @@ class Inference:
         scope = trio.CancelScope()
         self._running.add(scope)
         try:
-            with scope:
+            with ungrouped(), scope:
                 async with self._client.call(request_cap(shape.operation, model.slug), [argument]) as call:
                     return await answering.run(call)
-            raise _INTERRUPTED
+            raise RequestFailedError("ABORTED", AttributionClass.ENVIRONMENT, "the server is shutting down: try again")
         finally:
             self._running.discard(scope)
 
@@ -126,12 +126,13 @@ class _Streaming:
     async def _forward(self, batch: Sequence[CallEvent]) -> None:
         values, started, ended = _sorted(batch)
         self.started |= started
-        if self.started:
-            await self._commit()
         data = self._rendered.render(values)
         if ended:
+            data += self._rendered.end()
+        if started or ended:
             await self._commit()
-            await self._reply.finish(data + self._rendered.end())
+        if ended:
+            await self._reply.finish(data)
         elif data:
             await self._reply.write(data)
             self._speak_at = trio.current_time() + self._heartbeat

@@ -111,7 +111,7 @@ class _Connections:
         try:
             # Hypercorn's annotation names the TLS stream; without TLS it asks no more of a stream than ours has.
             await _Connection(self._app, self._config, self._context, ConnectionState(state), stream)  # type: ignore[arg-type]
-        except Exception:
+        except* Exception:
             log.exception("a connection failed; the others go on")
         finally:
             self._open.discard(stream)

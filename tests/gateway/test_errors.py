@@ -12,7 +12,7 @@ import trio
 from openai import OpenAI
 
 from capdag.gateway import GatewaySettings
-from tests.gateway.harness import CHAT, FINISH, MODEL, TEXT, Reply, Served, answering, ask, served
+from tests.gateway.harness import CHAT, FINISH, MODEL, TEXT, Reply, Served, ask, served
 from tests.gateway.scripted import ScriptedRequest, model_caps
 from tests.gateway.test_answers import MESSAGES, both_links, with_openai
 
@@ -121,10 +121,18 @@ async def test_a_host_that_dies_before_the_answer(link: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("events", [[{"text": "a"}], [{"text": "a"}, {"finish": "stop"}], [{"picture": 1}, *FINISH]])
-async def test_an_answer_that_breaks_the_contract_is_never_a_success(stream: bool, events: Any) -> None:
-    async with served(answering(*events)) as server:
+@pytest.mark.parametrize("late", [True, False])
+async def test_an_answer_that_breaks_the_contract_is_never_a_success(stream: bool, events: Any, late: bool) -> None:
+    async def script(request: ScriptedRequest) -> None:
+        request.start()
+        if late:  # else all is ready together, and nothing has been written yet
+            await trio.sleep(0.02)
+        await request.emit(*events)
+        request.end()
+
+    async with served(script) as server:
         reply = await ask(server, "POST", PATH, {**CHAT, "stream": stream})
-    if stream:
+    if stream and late:
         assert not reply.complete
         assert reply.events[-1]["error"]["code"] == "protocol_error"
         assert 'finish_reason":"stop' not in reply.body.decode()
