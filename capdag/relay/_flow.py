@@ -98,7 +98,8 @@ class Flow:
 
     def swallow(self, view: FrameView) -> None:
         """Count a flow frame that is discarded. Nothing is refused: the request is over but for its terminal."""
-        stream = self.of(view.stream_id)
+        starts = view.type is _STREAM_START and len(self.streams) < MAX_STREAMS
+        stream = self._start(view) if starts else self.of(view.stream_id)
         stream.frames += 1
         if view.type is _CHUNK:
             stream.chunks += 1

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import trio
 
 from capdag.relay import Switch
 from capdag.transport import Link, local_link_pair, socket_link
+from capdag.transport.background import background
 from capdag.wire import (
     DEFAULT_LIMITS,
     RESPONSE,
@@ -20,6 +21,7 @@ from capdag.wire import (
     FrameView,
     Limits,
     MessageId,
+    body_end_frame,
     credit_frame,
     end_frame,
     fnv1a_64,
@@ -51,7 +53,7 @@ def install(*caps: str, name: str = "cart", **facts: Any) -> dict[str, Any]:
 
 
 class Master:
-    """The host's end: what the switch sends is in `seen` and taken by `next`; `end_reason` is set when the link ends."""
+    """The host's end: what the switch sends is in `seen` and taken by `next`; the link's end sets `end_reason`."""
 
     def __init__(self, link: Link, name: str) -> None:
         self.link = link
@@ -131,6 +133,13 @@ class Master:
         return Received(req, payload, Answer(req.id, req.xid))
 
 
+async def until(ready: Callable[[], bool]) -> None:
+    """Wait until something that tells nobody has come about."""
+    with trio.fail_after(PATIENCE):
+        while not ready():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+
+
 class Answer:
     """Builds the frames of a handler's answer, numbered."""
 
@@ -198,9 +207,7 @@ async def connected(switch: Switch, name: str, kind: LinkKind) -> AsyncIterator[
     left, right = socket.socketpair()
     here, there = socket_link(left, name), socket_link(right, name)
     master = Master(there, name)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(here.run, switch.attach(here, name))
-        nursery.start_soon(there.run, master)
+    async with background(partial(here.run, switch.attach(here, name)), partial(there.run, master)):
         yield master
         await there.flushed()
         there.close()
@@ -219,6 +226,31 @@ async def ready(
             for cap in caps:
                 await switch.wait_for(cap)
         yield master
+
+
+def body(rid: MessageId, *payloads: bytes, stream_id: str = "arg-0") -> list[Frame]:
+    """Return the frames of a request's body with one argument; the switch numbers a caller's."""
+    chunks = [
+        Frame(FrameType.CHUNK, rid, stream_id=stream_id, payload=payload, chunk_index=index, checksum=fnv1a_64(payload))
+        for index, payload in enumerate(payloads)
+    ]
+    return [
+        Frame(FrameType.STREAM_START, rid, stream_id=stream_id, media_urn="media:octets", is_sequence=False),
+        *chunks,
+        Frame(FrameType.STREAM_END, rid, stream_id=stream_id, chunk_count=len(payloads)),
+        body_end_frame(rid),
+    ]
+
+
+def peer_call(
+    rid: MessageId, *payloads: bytes, cap: str = "cap:echo;in=media:octets;out=media:octets", **meta: Any
+) -> list[Frame]:
+    """Return a cartridge's own call as its host passes it on: no XID, numbered from 0."""
+    req = Frame(FrameType.REQ, rid, cap=cap, content_type="application/cbor", payload=b"", meta=meta or None)
+    frames = [req, *body(rid, *payloads)]
+    for seq, frame in enumerate(frames):
+        frame.seq = seq
+    return frames
 
 
 class Caller:
@@ -252,7 +284,7 @@ class Caller:
 
     async def terminal(self) -> FrameView:
         """Wait for the terminal and check that it is the one and the last."""
-        with trio.fail_after(math.inf if trio.lowlevel.current_clock() is None else 100 * PATIENCE):
+        with trio.fail_after(100 * PATIENCE):
             while not self.terminals:
                 self._news = trio.Event()
                 await self._news.wait()
