@@ -47,8 +47,6 @@ class Outbox:
             if self._idle.is_set():
                 self._idle = trio.Event()
             self._wake.set()
-        elif self.broken:
-            self._wake.set()
 
     def _write_some(self) -> bool:
         """Write until the queue is empty (True) or the descriptor is full (False); a broken one sets `error`."""
@@ -63,6 +61,7 @@ class Outbox:
             self.error = error
             self._queue.clear()
             self.bytes_queued = 0
+            self._wake.set()
         return True
 
     def _drop_written(self, written: int) -> None:

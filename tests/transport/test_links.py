@@ -336,6 +336,20 @@ async def test_an_outbox_tells_why_it_ended() -> None:
     os.close(writing)
 
 
+async def test_an_outbox_that_breaks_while_parked_ends() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    outbox = Outbox(writing)
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.run)
+            await wait_all_tasks_blocked()
+            os.close(reading)
+            outbox.append(b"x")
+    assert outbox.broken
+    os.close(writing)
+
+
 # In one process
 
 
