@@ -7,6 +7,7 @@ count and length is checked against what is left of the file before it is used, 
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import struct
@@ -34,6 +35,15 @@ _QUANTISATIONS: Final = {
     21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
     29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE",
 }  # fmt: skip
+
+_TYPES: Final = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 10: (256, 84),
+    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
+    18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
+    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36),
+    41: (128, 18),
+}  # fmt: skip
+"""Of each tensor type: how many values make a block, and a block's bytes."""
 
 
 class GgufError(CapdagError):
@@ -73,12 +83,10 @@ def _read(path: Path, file: BinaryIO) -> ModelFacts:
     alignment = entries.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise header.broken(f"its alignment is {alignment!r}, not a power of two")
-    last = header.last_tensor_offset(tensors)
+    end = header.tensors_end(tensors)
     data = -(-header.position // alignment) * alignment
-    if tensors and data + last >= size:
-        raise header.broken(
-            f"it has {size:,} bytes and its last tensor starts at byte {data + last:,}: it was cut short"
-        )
+    if data + end > size:
+        raise header.broken(f"it has {size:,} bytes and its tensors need {data + end:,}: it was cut short")
     return _facts(header, entries)
 
 
@@ -127,24 +135,26 @@ class _Header:
     def entries(self) -> dict[str, object]:
         """Read every entry. Arrays are passed over: None stands for them."""
         found: dict[str, object] = {}
-        for _ in range(self._count("entries", 12)):
+        for _ in range(self._count("metadata", 12)):
             key = self._text(_MAX_KEY, "the name of an entry")
             found[key] = self._value(self._number("<I"), key)
         return found
 
-    def last_tensor_offset(self, tensors: int) -> int:
-        """Walk the tensor records and return the largest offset into the data."""
-        last = 0
+    def tensors_end(self, tensors: int) -> int:
+        """Walk the tensor records and return where in the data the last tensor ends. One of an unknown type counts
+        with its start."""
+        end = 0
         if tensors > self._left() // 24:
-            raise self.broken(f"it claims {tensors:,} tensors, more than it has room for")
+            raise self._no_room(tensors, "tensors")
         for _ in range(tensors):
             self._text(_MAX_KEY, "the name of a tensor")
             dimensions = self._number("<I")
             if dimensions > _MAX_DIMENSIONS:
                 raise self.broken(f"a tensor has {dimensions:,} dimensions, and {_MAX_DIMENSIONS} is the most")
-            self._skip(8 * dimensions + 4)
-            last = max(last, self._number("<Q"))
-        return last
+            values = math.prod(self._number("<Q") for _ in range(dimensions))
+            block, size = _TYPES.get(self._number("<I"), (1, 0))
+            end = max(end, self._number("<Q") + values // block * size)
+        return end
 
     def _value(self, kind: int, key: str) -> object:
         if kind == _STRING:
@@ -177,8 +187,11 @@ class _Header:
     def _count(self, what: str, least: int) -> int:
         count = self._number("<Q")
         if count > self._left() // least:
-            raise self.broken(f"it claims {count:,} items of {what}, more than it has room for")
+            raise self._no_room(count, f"items of {what}")
         return count
+
+    def _no_room(self, count: int, what: str) -> GgufError:
+        return self.broken(f"it has no room for the {count:,} {what} that it claims: it was cut short, or overwritten")
 
     def _number(self, form: str) -> int:
         value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]

@@ -36,7 +36,7 @@ def download(requirement: str, directory: Path, report: Callable[[int], None]) -
     command += ["--no-input", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off"]
     log = directory / "pip.log"
     with log.open("wb") as output:
-        # pip has no callback. It downloads below TMPDIR before it moves the wheel: what the folder grows is the progress.
+        # pip has no callback. It downloads below TMPDIR and moves the wheel: what the folder grows is the progress.
         environment = {**os.environ, "TMPDIR": str(directory)}
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment

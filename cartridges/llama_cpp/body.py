@@ -124,17 +124,21 @@ def check_fields(fields: Mapping[str, Any], kind: type[Body]) -> Body:
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        what, _, at = str(error).partition(" - at `$")
-        field = at.strip("`").removeprefix(".")
+        what, _, at = str(error).partition(" - at ")
+        place = re.search(r"`\$\.?([^`]*)`$", at)
+        field = place[1] if place else ""
+        missing = re.search(r"missing required field `(\w+)`", what)
+        if missing is not None:
+            field = f"{field}.{missing[1]}".removeprefix(".")
         hint = next((text for pattern, text in _HINTS if pattern.search(field)), "")
-        raise refusal(f"{field}{_seen(fields, field)}: {what}{hint}" if field else what, field or None) from None
+        raise refusal(f"{field}{_seen(fields, field)}: {what}{hint}", field) from None
 
 
 _HINTS = (
     (re.compile(r"\.content\[\d+\]\.type$"), "; this model reads parts of type text only"),
     (re.compile(r"\.role$"), "; roles are system, developer, user, assistant and tool"),
     (re.compile(r"^response_format\.type$"), "; types are text, json_object and json_schema"),
-    (re.compile(r"^logit_bias\["), "; its keys are token ids, written as text"),
+    (re.compile(r"^logit_bias$"), "; its keys are token ids, written as text"),
 )
 
 _LONGEST_SEEN = 60

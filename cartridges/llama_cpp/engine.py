@@ -93,6 +93,7 @@ class Engine:
             if self._server is not None:
                 return self._server
             self._loading = loading = _Loading()
+        started = time.monotonic()
         try:
             self._server = load(self._settings, _reporter(caller))
         except CartridgeError as error:
@@ -102,6 +103,7 @@ class Engine:
             with self._changed:
                 self._loading = None
                 self._changed.notify_all()
+        caller.progress(1.0, f"loaded {self._settings.model} in {time.monotonic() - started:.1f} s")
         return self._server
 
 

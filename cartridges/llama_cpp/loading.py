@@ -41,15 +41,12 @@ def load(settings: Settings, report: Report) -> xllamacpp.Server:
     its constructor holds the interpreter. Raises CartridgeError MODEL_LOAD_FAILED with the reason.
     """
     path = Path(settings.path)
-    started = time.monotonic()
     try:
         facts = read_facts(path)
         _warm(path, settings.model, report)
-        server = _construct(settings, facts)
+        return _construct(settings, facts)
     except (GgufError, OSError) as error:
         raise _failed(settings, str(error)) from None
-    report(1.0, f"loaded {settings.model} in {time.monotonic() - started:.1f} s")
-    return server
 
 
 def usable_context(settings: Settings, facts: ModelFacts | None) -> int:

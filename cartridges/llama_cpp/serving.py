@@ -49,8 +49,8 @@ def add_model(cartridge: Cartridge, settings: Settings) -> list[str]:
 
 
 def cap_urn(kind: str, model: str, context: int) -> str:
-    """Return the canonical URN of a cap of `kind` chat or completion, with its ability tags: the rungs of the context ladder
-    that fit in `context` tokens, and what the engine can do with the body's fields."""
+    """Return the canonical URN of a cap of `kind` chat or completion, with its ability tags: the rungs of the context
+    ladder that fit in `context` tokens, and what the engine can do with the body's fields."""
     rungs = [f"ctx-{2**step}k" for step in range(1, 21) if 2**step * 1024 <= context]
     tags = "".join(f";{tag}" for tag in (*rungs, *_ABILITIES[kind]))
     urn = (

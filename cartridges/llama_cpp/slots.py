@@ -61,6 +61,11 @@ class Slots:
         self._waiting: deque[Turn] = deque()
         self._changed = Condition()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
     @contextmanager
     def turn(self, slots: int, caller: Cancellable) -> Iterator[Turn]:
         """Wait for `slots` free slots and the place for a prompt, and hold them for the block.

@@ -1,0 +1,7 @@
+"""Fixtures of the model store tests."""
+
+from __future__ import annotations
+
+from tests.models_fixture import alphabet_model
+
+__all__ = ["alphabet_model"]
