@@ -19,7 +19,7 @@ from .bodies import read_chat, read_completion
 from .catalogue import find_model, list_models
 from .connection import GatewayConnection, GatewayRequest
 from .errors import ApiError, api_error
-from .guards import check_content_type, check_host, check_http_version, http_error
+from .guards import check_content_type, check_host, http_error
 from .inference import Endpoint, Inference
 from .settings import DEFAULT_SETTINGS, GatewaySettings
 from .shapes import CHAT, COMPLETION
@@ -92,7 +92,6 @@ class Gateway(QuartTrio):
         self._inference.interrupt()
 
     async def _guard(self) -> None:
-        check_http_version(_current())
         check_host(_current(), self._settings.allowed_hosts)
 
     async def _chat(self) -> Response:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
+from quart.wrappers import Response
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers import TrioRequest
 
@@ -63,6 +65,11 @@ class Arrival:
             )
         return bytes(self._data)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the client has sent all."""
+        return self._finished.is_set()
+
     async def finish(self) -> None:
         """Let the client finish sending: closing before resets the connection, and it may lose the reply."""
         with trio.move_on_after(_LINGER):
@@ -77,7 +84,7 @@ class Reply:
     """
 
     def __init__(self, send: ASGISendCallable, arrival: Arrival, request_id: str) -> None:
-        self._send = send
+        self._send: Callable[[Any], Awaitable[None]] = send
         self._arrival = arrival
         self.request_id = request_id
         self.status = 0
@@ -88,21 +95,12 @@ class Reply:
         """Whether the status has gone out."""
         return self.status != 0
 
-    async def send(self, message: Any) -> None:
-        """Pass a message of the framework on, noting what it says; every response gets the request's id."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            known_as = self.request_id.encode()
-            message["headers"] = [*message["headers"], (b"x-request-id", known_as), (b"request-id", known_as)]
-        elif not message.get("more_body", False):
-            await self._arrival.finish()
-            self.finished = True
-        await self._send(message)
-
-    async def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the status and the headers."""
-        encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
+    async def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Send the status and the headers, the request's id among them."""
+        self.status = status
+        known_as = (("x-request-id", self.request_id), ("request-id", self.request_id))
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in chain(headers, known_as)]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, data: bytes) -> None:
         """Send a part of the body; returns when the socket has taken it."""
@@ -110,7 +108,12 @@ class Reply:
 
     async def finish(self, data: bytes) -> None:
         """Send the last part and end the body."""
-        await self.send({"type": "http.response.body", "body": data, "more_body": False})
+        if not self._arrival.finished:
+            await self.write(data)
+            await self._arrival.finish()
+            data = b""
+        self.finished = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 class GatewayRequest(TrioRequest):
@@ -143,7 +146,9 @@ class GatewayConnection(TrioASGIHTTPConnection):
                 nursery.start_soon(self._receive, arrival, receive, nursery.cancel_scope)
                 response = await self.app.handle_request(request)
                 if not reply.begun:
-                    await self._send_response(reply.send, response)
+                    assert isinstance(response, Response)
+                    await reply.begin(response.status_code, response.headers.items())
+                    await reply.finish(await response.get_data(as_text=False))
                 nursery.cancel_scope.cancel()
         finally:
             self._log(reply, time.perf_counter() - began)

@@ -15,12 +15,6 @@ _ROUTES = f"{CHAT_ROUTE}, POST /v1/completions, GET /v1/models, GET /v1/models/I
 _KNOWN = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/healthz")
 
 
-def check_http_version(request: GatewayRequest) -> None:
-    """Refuse HTTP/2: the abort that marks a broken stream is proved for HTTP/1.1 only."""
-    if request.http_version not in ("1.0", "1.1"):
-        raise ApiError(505, "http_version_not_supported", "this gateway speaks HTTP/1.1: send the request with it")
-
-
 def check_host(request: GatewayRequest, allowed: Collection[str]) -> None:
     """On loopback take only names of this machine: any web page can make a browser send requests here under its own
     name (DNS rebinding). A request without a name, which HTTP/1.0 allows, comes from no browser."""

@@ -22,11 +22,11 @@ from .settings import GatewaySettings
 from .shapes import Shape
 from .sse import event
 
-_STREAM_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",
-}
+_STREAM_HEADERS = (
+    ("content-type", "text/event-stream; charset=utf-8"),
+    ("cache-control", "no-cache"),
+    ("x-accel-buffering", "no"),
+)
 
 
 class Endpoint(NamedTuple):

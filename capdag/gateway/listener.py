@@ -88,6 +88,7 @@ class HttpStream(trio.abc.HalfCloseableStream):
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until the socket takes bytes. Raises BrokenResourceError at the write deadline."""
+        self._check_open()
         with trio.move_on_after(self._write_deadline) as scope:
             await trio.lowlevel.wait_writable(self.socket)
         if scope.cancelled_caught:
@@ -97,6 +98,7 @@ class HttpStream(trio.abc.HalfCloseableStream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; empty at the end. Raises BrokenResourceError when the client is gone."""
         while True:
+            self._check_open()
             await trio.lowlevel.wait_readable(self.socket)
             try:
                 return self.socket.recv(max_bytes or 65_536)
@@ -128,9 +130,12 @@ class HttpStream(trio.abc.HalfCloseableStream):
             trio.lowlevel.notify_closing(self.socket)
             self.socket.close()
 
-    def _broken(self, error: OSError) -> Exception:
+    def _check_open(self) -> None:
         if self.socket.fileno() < 0:
-            return trio.ClosedResourceError("the connection was closed on this side")
+            raise trio.ClosedResourceError("the connection was closed on this side")
+
+    def _broken(self, error: OSError) -> trio.BrokenResourceError:
+        self._check_open()
         return trio.BrokenResourceError(f"the client is gone: {error.strerror}")
 
 

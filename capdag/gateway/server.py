@@ -10,12 +10,11 @@ from functools import partial
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Event, RawData
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from .app import Gateway
+from .http11 import Http11Connection
 from .listener import Bind, HttpListener, HttpStream, TcpBind, UnixBind, open_listeners
 from .settings import DEFAULT_SETTINGS, GatewaySettings
 
@@ -79,21 +78,6 @@ async def _drain(app: Gateway, connections: _Connections, settings: GatewaySetti
         await connections.gone()
 
 
-class _Connection(TCPServer):
-    """Hypercorn's connection, which first tries to write at once: its own way, through a lock and a shielded scope,
-    costs every token passes of the scheduler."""
-
-    stream: HttpStream  # type: ignore[assignment]
-
-    async def protocol_send(self, event: Event) -> None:
-        if not isinstance(event, RawData) or self.send_lock.locked():
-            await super().protocol_send(event)
-        elif rest := self.stream.send_now(event.data):
-            # A part has gone out: stopping here would leave a torn chunk in front of whatever is written next.
-            with trio.CancelScope(shield=True):
-                await super().protocol_send(RawData(rest))
-
-
 class _Connections:
     """The open connections of a server."""
 
@@ -109,8 +93,7 @@ class _Connections:
         state = {"unix": isinstance(bind, UnixBind), "loopback": isinstance(bind, TcpBind) and bind.is_loopback}
         self._open.add(stream)
         try:
-            # Hypercorn's annotation names the TLS stream; without TLS it asks no more of a stream than ours has.
-            await _Connection(self._app, self._config, self._context, ConnectionState(state), stream)  # type: ignore[arg-type]
+            await Http11Connection(self._app, self._config, self._context, ConnectionState(state), stream)
         except* Exception:
             log.exception("a connection failed; the others go on")
         finally:
