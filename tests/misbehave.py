@@ -31,6 +31,7 @@ from capdag.wire import (
     SeqAssigner,
     body_end_frame,
     credit_frame,
+    decode_value,
     encode_frame,
     encode_value,
     end_frame,
@@ -82,9 +83,9 @@ def cap_object(urn: str) -> dict[str, Any]:
     }
 
 
-def manifest(name: str) -> dict[str, Any]:
+def manifest(name: str, served: list[str]) -> dict[str, Any]:
     """Return the manifest."""
-    caps = [identity_cap(), *map(cap_object, (CAP, GOOD, CALL))]
+    caps = [identity_cap(), *map(cap_object, served)]
     return {
         "name": name,
         "version": "1",
@@ -114,6 +115,9 @@ class Cartridge:
     def __init__(self, name: str, arguments: list[str]) -> None:
         self.name = name
         self.arguments = arguments
+        settings = json.loads(os.environ["CAPDAG_CONFIG"])
+        self.served: list[str] = settings.get("caps", [CAP, GOOD, CALL])
+        self.called: str = settings.get("called", GOOD)
         self.seq = SeqAssigner()
         self.requests: dict[tuple[MessageId, MessageId | None], Request] = {}
         self.calls: dict[MessageId, Request] = {}
@@ -152,8 +156,9 @@ class Cartridge:
         sys.exit(0)
 
     def hello(self, view: FrameView) -> None:
-        pools = dict.fromkeys([IDENTITY_CAP, CAP, GOOD, CALL, ALL_POOL], PoolState(4, 4))
-        self.send_as_is(hello_frame(self.limits, manifest=json.dumps(manifest(self.name)).encode(), pools=pools))
+        pools = dict.fromkeys([IDENTITY_CAP, *self.served, ALL_POOL], PoolState(4, 4))
+        said = json.dumps(manifest(self.name, self.served)).encode()
+        self.send_as_is(hello_frame(self.limits, manifest=said, pools=pools))
 
     def take(self, view: FrameView) -> None:
         self.seen.append(view)
@@ -253,13 +258,13 @@ class Cartridge:
 
     # Calls
 
-    def call(self, request: Request, cap: str = GOOD) -> None:
-        """Call GOOD with the argument and give its answer as this one's."""
+    def call(self, request: Request) -> None:
+        """Call another cap with the argument and give its answer as this one's."""
         rid = os.urandom(16)
         self.calls[rid] = request
         request.payloads, payloads = [], request.payloads
         parent = {"parent_rid": request.rid}
-        self.send(Frame(FrameType.REQ, rid, cap=cap, content_type="application/cbor", payload=b"", meta=parent))
+        self.send(Frame(FrameType.REQ, rid, cap=self.called, content_type="application/cbor", payload=b"", meta=parent))
         inner = Request.__new__(Request)
         inner.rid, inner.xid = rid, None
         self.start(inner, "out")
@@ -358,6 +363,10 @@ class SmallWindow(Cartridge):
             self.left += 1
         super().on_body(request, view)
 
+    def on_end(self, request: Request) -> None:
+        request.payloads = [encode_value(b"".join(map(decode_value, request.payloads)))]
+        self.echo(request)
+
 
 # During a request
 
@@ -433,7 +442,7 @@ class Prints(Cartridge):
 
 
 @misdeed
-class BadCbor(Cartridge):
+class BadBytes(Cartridge):
     def on_end(self, request: Request) -> None:
         self.raw(bytes.fromhex(self.arguments[0]))
         time.sleep(60)
@@ -575,6 +584,26 @@ class BadPools(Cartridge):
 
 
 @misdeed
+class NeverBeats(Cartridge):
+    """Logs for ever, and answers no heartbeat."""
+
+    def on_end(self, request: Request) -> None:
+        while True:
+            self.send(log_frame(request.rid, LogRecord("progress", "on", 0.5), xid=request.xid))
+            time.sleep(0.01)
+
+
+@misdeed
+class ClosesStream(Cartridge):
+    """Ends its request when its feed is tapped off."""
+
+    def on_close_stream(self, view: FrameView) -> None:
+        request = self.requests[view.id, view.xid]
+        request.payloads = [encode_value(f"closed {view.stream_id}".encode())]
+        self.echo(request)
+
+
+@misdeed
 class Beats(Cartridge):
     """Sends a heartbeat of its own and answers the request once the reply is there."""
 
@@ -594,19 +623,21 @@ class LeavesGrandchild(Cartridge):
     """Dies while a grandchild holds its stdout and stderr."""
 
     def on_end(self, request: Request) -> None:
-        if os.fork() == 0:
+        grandchild = os.fork()
+        if grandchild == 0:
             time.sleep(60)
             os._exit(0)
-        os.write(2, b"a grandchild remains\n")
+        os.write(2, b"a grandchild remains: %d\n" % grandchild)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 @misdeed
-class CallsAndDies(Cartridge):
-    """Opens a call with an unfinished body and dies."""
+class CallsAndWaits(Cartridge):
+    """Opens a call, does not end its body, and waits to be killed."""
 
     def on_end(self, request: Request) -> None:
-        self.send(Frame(FrameType.REQ, b"a call of the rid", cap=GOOD, content_type="application/cbor", payload=b""))
+        rid, parent = b"id of that call.", {"parent_rid": request.rid}
+        self.send(Frame(FrameType.REQ, rid, cap=GOOD, content_type="application/cbor", payload=b"", meta=parent))
 
 
 @misdeed

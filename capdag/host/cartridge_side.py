@@ -64,7 +64,7 @@ class CartridgeSide:
 
     def _violated(self, cartridge: Cartridge, view: FrameView) -> None:
         cartridge.muted = True
-        text = f"cartridge {cartridge.id!r} sent {view.type.name}, which a cartridge must not send, and was killed"
+        text = f"cartridge {cartridge.id!r} sent {view.type.name}, which a cartridge must not send"
         if cartridge.port is not None:
             cartridge.port.kill(Failure("PROTOCOL_VIOLATION", _INTERNAL, text))
 

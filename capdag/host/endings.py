@@ -102,7 +102,10 @@ class Endings:
         row.cancellation = Cancellation(reason, self._x.clock())
         row.body.discard()
         for held in row.answer.discard():
-            self.throw_away(row, held)
+            self._x.drop(held, "cancelled")
+            row.discarded = True
+        for stream, owed in row.answer.ungranted():
+            self._grant(row, stream, owed)
         for call in list(row.calls.values()):
             if not call.cancelled:
                 call.cancelled = True
@@ -114,8 +117,11 @@ class Endings:
         self._x.drop(view, "cancelled")
         row.discarded = True
         if view.type is FrameType.CHUNK and view.stream_id is not None:
-            grant = credit_frame(row.rid, view.stream_id, 1, RESPONSE, xid=row.xid)
-            self._x.send_down(row.cartridge, view_of(grant))
+            self._grant(row, view.stream_id, 1)
+
+    def _grant(self, row: IncomingRow, stream_id: str, credit: int) -> None:
+        grant = credit_frame(row.rid, stream_id, credit, RESPONSE, xid=row.xid)
+        self._x.send_down(row.cartridge, view_of(grant))
 
     def end_cancelled(self, row: IncomingRow, view: FrameView) -> None:
         """Take the terminal of a cancelled request. A success of which part was thrown away is no success."""
@@ -230,7 +236,7 @@ class Endings:
 
 def _bystander(cartridge: Cartridge, reason: CancelReason) -> Failure:
     """What a kill under `reason` means to the other requests of the process: never that their user cancelled them."""
-    text = f"cartridge {cartridge.id!r} was killed to end another request: {reason.message}"
+    text = f"cartridge {cartridge.id!r} was ended for another of its requests: {reason.message}"
     if reason.attribution is AttributionClass.USER:
         return Failure("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, text)
     return Failure(reason.code, reason.attribution, text)

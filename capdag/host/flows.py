@@ -65,6 +65,11 @@ class Edge:
         if left is not None:
             self._remaining[stream] = min(self._window, left + credit)
 
+    def ungranted(self) -> list[tuple[str, int]]:
+        """Return the streams with CHUNKs that were not granted yet, and how many."""
+        sent = ((stream, self._window - left) for stream, left in self._remaining.items())
+        return [(stream, count) for stream, count in sent if stream is not None and count]
+
 
 def _named(stream_id: str | None, streams: Mapping[str | None, object]) -> str | None:
     """A CREDIT that names no stream means the only one there is."""
@@ -158,6 +163,10 @@ class Flow:
     def offer(self, view: FrameView) -> bool:
         """True if the frame may go on now."""
         return self.hold is None or self.hold.offer(view)
+
+    def ungranted(self) -> list[tuple[str, int]]:
+        """Return the streams whose sender has sent CHUNKs that were not granted yet, and how many."""
+        return [] if self.edge is None else self.edge.ungranted()
 
     def grant(self, view: FrameView) -> list[FrameView]:
         """Count a CREDIT of the receiver; returns the frames it sets free."""

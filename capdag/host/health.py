@@ -95,10 +95,9 @@ class Health:
             self._beat(cartridge, cartridge.heartbeat, now)
         if now >= self._cancel_deadline(cartridge):
             text = (
-                f"cartridge {cartridge.id!r} was killed: it did not end a cancelled request in time (cancel_grace_idle "
+                f"cartridge {cartridge.id!r} did not end a cancelled request in time (cancel_grace_idle "
                 f"{settings.cancel_grace_idle:g} s, cancel_grace_busy {settings.cancel_grace_busy:g} s)"
             )
-            log.error("%s", text)
             cartridge.port.kill(Failure("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, text))
         elif now >= self._idle_deadline(cartridge):
             log.info("cartridge %r is stopped after %g s without work", cartridge.id, settings.idle_timeout)
@@ -120,9 +119,7 @@ class Health:
                     log.error("cartridge %r still sends frames, but no heartbeat reply", cartridge.id)
                 text = f"cartridge {cartridge.id!r} did not answer a heartbeat for {now - heartbeat.sent_at:.3g} s"
                 assert cartridge.port is not None
-                cartridge.port.kill(
-                    Failure("CARTRIDGE_UNHEALTHY", AttributionClass.ENVIRONMENT, f"{text} and was killed")
-                )
+                cartridge.port.kill(Failure("CARTRIDGE_UNHEALTHY", AttributionClass.ENVIRONMENT, text))
             case Pulse.NOTHING:
                 pass
 
@@ -161,7 +158,7 @@ class Health:
             cartridge.pools = read_pools(view.meta["pools"])
         except RemoteProtocolError as error:
             cartridge.muted = True
-            text = f"cartridge {cartridge.id!r} sent a heartbeat reply with bad pools ({error}) and was killed"
+            text = f"cartridge {cartridge.id!r} sent a heartbeat reply with bad pools: {error}"
             assert cartridge.port is not None
             cartridge.port.kill(Failure("PROTOCOL_VIOLATION", AttributionClass.INTERNAL, text))
 

@@ -67,7 +67,8 @@ class Process:
         self._child: ChildProcess | None = None
         self._link: FdLink | None = None
         self._link_end: LinkEnd | None = None
-        self._link_note: str | None = None
+        self._link_note = ""
+        self._outlived_link = False
         self._tail = StderrTail()
         self._exited = False
         self._killed_for: Failure | None = None
@@ -88,7 +89,7 @@ class Process:
         try:
             self._link.send(batch)
         except LocalProtocolError as error:
-            text = f"cartridge {self.cartridge.id!r} agreed on too small frames ({error}) and was killed"
+            text = f"cartridge {self.cartridge.id!r} agreed on too small frames ({error})"
             self.kill(Failure("PROTOCOL_VIOLATION", AttributionClass.INTERNAL, text))
 
     def kill(self, failure: Failure) -> None:
@@ -167,16 +168,22 @@ class Process:
 
     def _story_of(self, child: ChildProcess) -> ProcessEnd:
         status = child.exit_status()
+        words = status.describe() if status is not None else "killed, but does not go"
         violation = self._link.violation if self._link is not None else None
         return ProcessEnd(
             self.cartridge.id,
-            status.describe() if status is not None else "could not be killed",
+            f"was {words}" if words.startswith("killed") else words,
             oom_killed=status is not None and status.oom_killed,
             killed_for=self._killed_for,
             violation=None if violation is None else str(violation),
-            link=self._link_note if self._link_end is LinkEnd.BROKEN else None,
+            link=self._link_trouble(),
             stderr=self._tail.text(),
         )
+
+    def _link_trouble(self) -> str | None:
+        if self._link_end is LinkEnd.BROKEN:
+            return self._link_note
+        return "it closed its stdout, stayed, and was ended by the host" if self._outlived_link else None
 
     def _end(self, end: ProcessEnd) -> None:
         if end.violation is not None and self.handshake.step is not Step.DONE:
@@ -232,6 +239,8 @@ class Process:
             with trio.move_on_at(self._due()):
                 await self._changed.wait()
             self._changed = trio.Event()
+            if self._killed_for is not None:
+                continue
             if self.handshake.step is Step.DONE:
                 self._keeper.check(self.cartridge)
             elif trio.current_time() >= self._due():
@@ -257,6 +266,7 @@ class Process:
         if self._link_end is not None and not self.was_stopped:
             with trio.move_on_after(EXIT_PATIENCE):
                 await child.wait_exit()
+            self._outlived_link = child.exit_status() is None
         if child.exit_status() is not None:
             # A grandchild may hold the pipe; it is killed while the process's id still pins the group's.
             child.kill_group(signal.SIGKILL)

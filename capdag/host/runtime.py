@@ -193,7 +193,7 @@ class HostRuntime:
         cartridge, failure = process.cartridge, end.death()
         settled = self._endings.settle_death(cartridge, failure)
         cartridge.rest()
-        if process.was_stopped and not settled:
+        if not settled and (process.was_stopped or self._x.closing is not None):
             log.info("cartridge %r was stopped: it %s", cartridge.id, end.status)
             return
         cartridge.trouble, cartridge.trouble_at_unix = failure, self._x.wall_clock()

@@ -17,6 +17,9 @@ from .outbox import Outbox
 READ_SIZE = 65_536
 """One read. Larger reads make the allocator map and unmap memory each time."""
 
+_SHOWN = 64
+"""Bytes of a bad frame that its error quotes."""
+
 _LAST_READS = 64
 """Reads made of a descriptor whose process has ended: more than a pipe holds, bounded if a grandchild writes on."""
 
@@ -152,7 +155,7 @@ class FdLink:
         views: list[FrameView] = []
         try:
             for body in self._splitter.feed(data):
-                views.append(inspect(body))
+                views.append(self._inspect(body))
         except RemoteProtocolError as error:
             self.violation = error
         # What came before a bad frame was good: it is delivered.
@@ -160,6 +163,13 @@ class FdLink:
             self._receiver.deliver(views)
         if self.violation is not None:
             self._finish(LinkEnd.VIOLATION, str(self.violation))
+
+    def _inspect(self, body: bytes) -> FrameView:
+        try:
+            return inspect(body)
+        except RemoteProtocolError as error:
+            where = f"bad frame at stream offset {self._splitter.offset}"
+            raise RemoteProtocolError(f"{where}: {error}; its body begins {body[:_SHOWN]!r}") from None
 
     def _take_eof(self) -> None:
         try:

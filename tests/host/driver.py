@@ -109,6 +109,9 @@ class Call:
         """End the body with an ERR."""
         self.relay.send(err_frame(self.rid, Failure(code, AttributionClass.INTERNAL, message), xid=self.xid))
 
+    def close_stream(self, stream: str) -> None:
+        self.relay.send(Frame(FrameType.CLOSE_STREAM, self.rid, stream_id=stream, routing_id=self.xid))
+
     def took(self, view: FrameView) -> None:
         self.frames.append(view)
         if view.type is FrameType.CHUNK and self.grants:
@@ -209,6 +212,10 @@ class Relay:
                 with trio.move_on_after(0.02):
                     await self._news.wait()
 
+    def fail(self, rid: MessageId, xid: MessageId) -> None:
+        """End a call that a cartridge made."""
+        self.send(err_frame(rid, Failure("HANDLER_ERROR", AttributionClass.INTERNAL, "no luck"), xid=xid))
+
     def policy(self, policy: NetworkPolicy = NetworkPolicy.NO_TELEMETRY) -> None:
         self.send(policy_frame(policy))
 
@@ -260,9 +267,18 @@ class Bench:
             assert (cartridge["active"], cartridge["waiting"], cartridge["calls"]) == (0, 0, 0), cartridge
 
 
-def record(misdeed: str = "Nothing", *arguments: str, name: str = "cart", caps: Sequence[str] = (CAP, GOOD, CALL)):  # type: ignore[no-untyped-def]
-    """Return the record of a misbehaving cartridge."""
-    return CartridgeRecord(name, command(misdeed, *arguments), list(map(cap_object, caps)), env=environment())
+def record(
+    misdeed: str = "Nothing",
+    *arguments: str,
+    name: str = "cart",
+    caps: Sequence[str] = (CAP, GOOD, CALL),
+    called: str = GOOD,
+    known: Sequence[str] | None = None,
+) -> CartridgeRecord:
+    """Return the record of a misbehaving cartridge, which serves `caps`; before its first start `known` are known."""
+    before = list(map(cap_object, caps if known is None else known))
+    settings = {"caps": list(caps), "called": called}
+    return CartridgeRecord(name, command(misdeed, *arguments), before, settings, environment())
 
 
 @asynccontextmanager

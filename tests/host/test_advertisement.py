@@ -57,7 +57,7 @@ async def test_identity_is_one_record_of_the_host_with_its_pools() -> None:
 
 
 async def test_manifest_replaces_the_known_caps_and_keeps_their_metadata() -> None:
-    async with bench(record(caps=[CAP, "cap:forgotten"])) as it:
+    async with bench(record(known=[CAP, "cap:forgotten"])) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         await it.relay.until(lambda: GOOD in it.relay.caps())
         assert it.relay.caps() == [IDENTITY_CAP, CAP, GOOD, CALL]

@@ -53,12 +53,12 @@ async def test_what_waited_reaches_the_process_in_order_after_the_policy() -> No
 
 
 async def test_process_gets_three_descriptors_its_settings_and_the_run_id() -> None:
-    given = msgspec.structs.replace(record("TellsEnvironment"), settings={"model": "x", "slots": 2})
+    given = msgspec.structs.replace(record("TellsEnvironment"), settings={"model": "x", "caps": [CAP]})
     async with bench(given) as it:
         told = json.loads(await it.relay.call(CAP).body().succeeded())
     environment = told["environment"]
     assert told["descriptors"] == [0, 1, 2, 3]  # the last is the listing's own
-    assert json.loads(environment["CAPDAG_CONFIG"]) == {"model": "x", "slots": 2}
+    assert json.loads(environment["CAPDAG_CONFIG"]) == {"model": "x", "caps": [CAP]}
     assert environment["CAPDAG_RUN_ID"]
     engines = {"GOMP_SPINCOUNT": "0", "ORT_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
     assert engines.items() <= environment.items()

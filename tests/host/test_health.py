@@ -1,0 +1,136 @@
+"""Heartbeats: probed, late, healed, killed; and the ones that cartridges send."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from capdag.host import HostSettings
+from capdag.host.health import Heartbeat, Pulse
+from tests.host.driver import LINKS, QUICK, bench, record
+from tests.misbehave import CAP, GOOD
+
+
+def beats(interval: float, timeout: float) -> HostSettings:
+    return msgspec.structs.replace(QUICK, heartbeat_interval=interval, heartbeat_timeout=timeout)
+
+
+def test_probe_reply_and_the_next_probe() -> None:
+    beat = Heartbeat(30, 10, now=100)
+    assert (beat.due, beat.tick(129)) == (130, Pulse.NOTHING)
+    assert beat.tick(130) is Pulse.PROBE
+    probe = beat.probe_id
+    assert probe is not None
+    assert len(probe) == 16
+    assert beat.due == 140
+    assert beat.reply(probe, 131)
+    assert beat.due == 160
+    assert beat.tick(160) is Pulse.PROBE
+    assert beat.probe_id != probe
+
+
+def test_late_reply_heals() -> None:
+    beat = Heartbeat(30, 10, now=0)
+    assert [beat.tick(30), beat.tick(40)] == [Pulse.PROBE, Pulse.LATE]
+    assert (beat.is_late, beat.due) == (True, 60)
+    assert beat.reply(beat.probe_id, 55)
+    assert (beat.is_late, beat.due) == (False, 60)
+
+
+def test_no_reply_by_the_next_probe_is_the_end() -> None:
+    beat = Heartbeat(30, 10, now=0)
+    assert [beat.tick(30), beat.tick(40), beat.tick(59), beat.tick(60)] == [
+        Pulse.PROBE,
+        Pulse.LATE,
+        Pulse.NOTHING,
+        Pulse.KILL,
+    ]
+    assert beat.due == math.inf
+
+
+def test_host_that_was_held_up_itself_reads_before_it_kills() -> None:
+    beat = Heartbeat(30, 10, now=0)
+    assert [beat.tick(30), beat.tick(500)] == [Pulse.PROBE, Pulse.LATE]
+    assert beat.due == 520
+
+
+def test_reply_to_nothing_is_none_and_a_second_reply_is_known_as_ours() -> None:
+    beat = Heartbeat(30, 10, now=0)
+    assert not beat.reply(b"x" * 16, 1)
+    beat.tick(30)
+    probe = beat.probe_id
+    assert beat.reply(probe, 31)
+    assert not beat.reply(probe, 31)
+    assert beat.is_probe(probe)
+    assert not beat.is_probe(4711)
+
+
+@LINKS
+async def test_reply_brings_pools_memory_and_drops(link: str) -> None:
+    async with bench(record(), link=link, settings=beats(0.1, 0.05)) as it:
+        await it.relay.call(CAP).body(b"x").succeeded()
+        held = it.relay.call(CAP)
+        await it.relay.until(lambda: it.relay.advertised()["cart"]["runtime_stats"]["memory_rss_mb"] == 7)
+        stats = it.relay.advertised()["cart"]["runtime_stats"]
+        assert stats["protocol_drops_total"] == 3
+        assert stats["last_heartbeat_unix_seconds"] > 1_700_000_000
+        await it.relay.until(lambda: it.relay.advertised()["cart"]["runtime_stats"]["pools"]["all"]["active"] == 1)
+        held.cancel()
+        await held.failed("CANCELLED")
+
+
+@LINKS
+async def test_late_cartridge_takes_no_work_until_it_answers(link: str) -> None:
+    async with bench(record("LateHeartbeat"), link=link, settings=beats(0.3, 0.1)) as it:
+        call = it.relay.call(CAP).body(b"x")
+        await it.relay.until(lambda: it.state() == "unhealthy")
+        await it.relay.until(lambda: CAP not in it.relay.caps())
+        await it.relay.call(GOOD).failed("CARTRIDGE_UNHEALTHY")
+        await it.relay.until(lambda: it.state() == "running")
+        await it.relay.until(lambda: CAP in it.relay.caps())
+        assert await it.relay.call(GOOD).body(b"y").succeeded() == b"y"
+        assert await call.succeeded() == b"x"
+        assert it.cartridge()["restarts"] == 0
+
+
+@LINKS
+async def test_stopped_cartridge_is_killed_and_its_requests_told(link: str) -> None:
+    async with bench(record("StopsItself"), link=link, settings=beats(0.2, 0.1)) as it:
+        call = it.relay.call(CAP).body(b"x")
+        assert "did not answer a heartbeat" in await call.failed("CARTRIDGE_UNHEALTHY")
+        assert it.cartridge()["last_exit"] == "was killed by SIGKILL"
+        assert await it.relay.call(GOOD).body(b"y").succeeded() == b"y"
+
+
+async def test_frames_that_flow_while_a_probe_is_late_are_told_before_the_kill(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with bench(record("NeverBeats"), settings=beats(0.2, 0.1)) as it:
+        call = it.relay.call(CAP).body(b"x")
+        await call.failed("CARTRIDGE_UNHEALTHY")
+    assert any("still sends frames, but no heartbeat reply" in entry.getMessage() for entry in caplog.records)
+
+
+@LINKS
+async def test_heartbeat_of_a_cartridge_is_answered_and_stays_here(link: str) -> None:
+    async with bench(record("Beats"), link=link) as it:
+        assert await it.relay.call(CAP).body(b"x").succeeded() == b"x"
+        assert it.relay.loose == []
+
+
+async def test_second_reply_is_not_answered() -> None:
+    """It would be answered with another reply, and so on for ever."""
+    async with bench(record("BeatsTwice"), settings=beats(0.1, 0.05)) as it:
+        await it.relay.call(CAP).body(b"x").succeeded()
+        await it.relay.until(
+            lambda: it.protocol["drops"]["by_reason_frame_type"].get("no_route", {}).get("heartbeat", 0) >= 2
+        )
+        assert it.protocol["drops"]["total"] < 10
+
+
+async def test_reply_with_bad_pools_is_a_violation() -> None:
+    async with bench(record("BadPools"), settings=beats(0.1, 0.05)) as it:
+        call = it.relay.call(CAP)
+        assert "bad pools" in await call.failed("PROTOCOL_VIOLATION")
