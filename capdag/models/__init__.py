@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .catalog import CATALOG, DEFAULT_MODEL, CatalogEntry
-from .fetch import Fetched, Progress, fetch
+from .fetching import Fetched, Progress, fetch
 from .gguf import GgufError, ModelFacts, read_facts
 from .pip import FetchError
 from .store import ModelFile, check_slugs, list_models, models_dir, slug_of

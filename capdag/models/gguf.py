@@ -40,8 +40,8 @@ _TYPES: Final = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 10: (256, 84),
     11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
     18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
-    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36),
-    41: (128, 18),
+    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+    40: (64, 36), 41: (128, 18),
 }  # fmt: skip
 """Of each tensor type: how many values make a block, and a block's bytes."""
 
@@ -85,7 +85,7 @@ def _read(path: Path, file: BinaryIO) -> ModelFacts:
         raise header.broken(f"its alignment is {alignment!r}, not a power of two")
     end = header.tensors_end(tensors)
     data = -(-header.position // alignment) * alignment
-    if data + end > size:
+    if end and data + end > size:
         raise header.broken(f"it has {size:,} bytes and its tensors need {data + end:,}: it was cut short")
     return _facts(header, entries)
 
@@ -158,7 +158,7 @@ class _Header:
 
     def _value(self, kind: int, key: str) -> object:
         if kind == _STRING:
-            return self._text(MAX_HEADER, key)
+            return self._text(MAX_HEADER, f"entry {key!r}")
         if kind == _ARRAY:
             self._pass_array(key)
             return None
