@@ -20,13 +20,15 @@ _REASONS = frozenset({"stop", "length", "tool_calls", "content_filter"})
 class Delta(NamedTuple):
     """A piece of one choice, under the name it has in OpenAI's delta object.
 
-    `value` is text, or for `tool_calls` one fragment of one call.
+    `value` is text, or for `tool_calls` one fragment of one call. `logprobs` has the tokens of the text under
+    `content`; `offset` is the length of the choice's text before.
     """
 
     choice: int
     field: str
     value: Any
     logprobs: Mapping[str, Any] | None = None
+    offset: int = 0
 
 
 class _Call:
@@ -68,6 +70,7 @@ class _Choice:
     def __init__(self) -> None:
         self.calls: list[_Call] = []
         self.finish: str | None = None
+        self.length = 0
 
 
 class Answer:
@@ -87,6 +90,10 @@ class Answer:
         """Whether more of this choice may come."""
         return self.usage is None and self._choices[index].finish is None
 
+    def passed(self, index: int, text: str) -> None:
+        """Note a text that `take` need not look at: one of an open choice, alone in its event."""
+        self._choices[index].length += len(text)
+
     def take(self, event: object) -> list[Delta]:
         """Take the next event and return what it adds to the answer, in order."""
         if not isinstance(event, dict):
@@ -104,7 +111,7 @@ class Answer:
             return self._finish(index, choice, event["finish"])
         if "tool" in event and self._tools:
             return [Delta(index, "tool_calls", [part]) for part in _tool_fragments(choice, event["tool"])]
-        return self._take_text(index, event)
+        return self._take_text(index, choice, event)
 
     def _index_of(self, event: Mapping[str, Any]) -> int:
         index = event.get("choice", 0)
@@ -112,14 +119,15 @@ class Answer:
             raise broken_answer(f"an event is for choice {index!r}; {len(self._choices)} were asked for")
         return index
 
-    def _take_text(self, index: int, event: Mapping[str, Any]) -> list[Delta]:
+    def _take_text(self, index: int, choice: _Choice, event: Mapping[str, Any]) -> list[Delta]:
         for kind, field in self._fields.items():
             if kind in event:
                 text = event[kind]
                 if not isinstance(text, str):
                     raise broken_answer(f"{kind} is {type(text).__name__}, not text")
-                logprobs = _logprobs(event.get("logprobs"))
-                return [Delta(index, field, text, logprobs)] if text or logprobs else []
+                logprobs, offset = _logprobs(event.get("logprobs")), choice.length
+                choice.length += len(text)
+                return [Delta(index, field, text, logprobs, offset)] if text or logprobs else []
         raise broken_answer(f"an event has {sorted(map(str, event))}, none of which this route can show")
 
     def _finish(self, index: int, choice: _Choice, reason: object) -> list[Delta]:
@@ -211,14 +219,11 @@ def _close_call(choice: _Choice) -> list[dict[str, Any]]:
 
 
 def _logprobs(value: object) -> Mapping[str, Any] | None:
-    """Return an event's logprobs as OpenAI's object; a bare list of tokens is its `content`."""
-    if isinstance(value, list):
-        return {"content": value}
-    return value if isinstance(value, dict) else None
-
-
-def merge_logprobs(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Join the lists of two logprobs objects, key by key."""
-    for key, value in more.items():
-        if isinstance(value, list):
-            into[key] = [*into.get(key, []), *value]
+    """Return an event's logprobs as OpenAI's chat object; a bare list of tokens is its `content`."""
+    found = {"content": value} if isinstance(value, list) else value
+    if found is None:
+        return None
+    tokens = found.get("content") if isinstance(found, dict) else None
+    if not isinstance(tokens, list) or not all(isinstance(token, dict) for token in tokens):
+        raise broken_answer("logprobs must be a map with the list of tokens as content")
+    return {"content": tokens}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .answer import Answer, Delta, merge_logprobs
+from .answer import Answer, Delta
 from .shapes import Shape, WholeChoice
 from .sse import DONE, dump, event
 
@@ -49,6 +49,7 @@ class StreamedAnswer:
             if self._plain and type(value) is dict and len(value) == 1:
                 text = value.get("text")
                 if type(text) is str and text:
+                    self._answer.passed(0, text)
                     parts += (self._before_text, dump(text), self._after_text)
                     continue
             for delta in self._answer.take(value):
@@ -100,7 +101,7 @@ class WholeAnswer:
         self._heading = heading
         self._answer = Answer(choices, shape.text_fields, tools=shape.tools)
         self._texts: list[dict[str, list[str]]] = [{} for _ in range(choices)]
-        self._logprobs: list[dict[str, Any]] = [{} for _ in range(choices)]
+        self._tokens: list[list[Mapping[str, Any]]] = [[] for _ in range(choices)]
 
     def take(self, events: Iterable[object]) -> None:
         """Take events. Raises RequestFailedError for a broken answer."""
@@ -109,7 +110,7 @@ class WholeAnswer:
                 if isinstance(delta.value, str):
                     self._texts[delta.choice].setdefault(delta.field, []).append(delta.value)
                 if delta.logprobs is not None:
-                    merge_logprobs(self._logprobs[delta.choice], delta.logprobs)
+                    self._tokens[delta.choice] += delta.logprobs["content"]
 
     def body(self) -> bytes:
         """Return the body of the complete answer. Raises RequestFailedError if something is missing."""
@@ -120,7 +121,7 @@ class WholeAnswer:
                     index,
                     {field: "".join(pieces) for field, pieces in texts.items()},
                     self._answer.calls_of(index),
-                    self._logprobs[index] or None,
+                    {"content": self._tokens[index]} if self._tokens[index] else None,
                     self._answer.finish_of(index),
                 )
             )

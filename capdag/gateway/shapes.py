@@ -109,7 +109,7 @@ class CompletionShape:
 
     def piece(self, delta: Delta) -> dict[str, Any]:
         """The text."""
-        return _text(delta.choice, delta.value, delta.logprobs)
+        return _text(delta.choice, delta.value, _completion_logprobs(delta.logprobs, delta.offset))
 
     def silence(self) -> dict[str, Any]:
         """No text, of the first choice."""
@@ -121,11 +121,27 @@ class CompletionShape:
 
     def whole(self, choice: WholeChoice) -> dict[str, Any]:
         """The text of a choice."""
-        return _text(choice.position, choice.texts.get("text", ""), choice.logprobs, choice.reason)
+        logprobs = _completion_logprobs(choice.logprobs, 0)
+        return _text(choice.position, choice.texts.get("text", ""), logprobs, choice.reason)
 
 
 def _text(index: int, text: str, logprobs: object = None, reason: str | None = None) -> dict[str, Any]:
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+
+def _completion_logprobs(logprobs: Mapping[str, Any] | None, offset: int) -> dict[str, list[Any]] | None:
+    """Return chat's logprobs in the older form: four lists side by side, and where in the text each token begins."""
+    if logprobs is None:
+        return None
+    lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    for token in logprobs["content"]:
+        text, others = token.get("token", ""), token.get("top_logprobs") or ()
+        lists["tokens"].append(text)
+        lists["token_logprobs"].append(token.get("logprob"))
+        lists["top_logprobs"].append({other.get("token"): other.get("logprob") for other in others})
+        lists["text_offset"].append(offset)
+        offset += len(text)
+    return lists
 
 
 CHAT = ChatShape()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -270,6 +271,53 @@ async def test_a_host_that_is_no_name_is_refused_and_harms_nobody(host: str) -> 
         assert (await ask(server, "GET", "/healthz")).status == 200
 
 
+UPGRADES = [
+    "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZQ==\r\n",
+    "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
+]
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+async def test_an_offer_of_another_protocol_is_passed_over_and_goes_around_no_guard(upgrade: str) -> None:
+    async with served(TEXT) as server:
+        for host, status in (("localhost", b"200"), ("evil.example", b"403")):
+            answer = await raw(server, f"GET /v1/models HTTP/1.1\r\nhost: {host}\r\n{upgrade}\r\n")
+            assert answer.startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ("GARBAGE\r\n\r\n", b"400"),
+        ("GET /v1/models HTTP/1.1\r\n\r\n", b"400"),
+        (f"GET / HTTP/1.1\r\nhost: localhost\r\nx: {'y' * 70_000}", b"431"),
+        (f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nZZZ\r\n", b"400"),
+    ],
+)
+async def test_what_is_not_http_is_told_in_the_same_form(sent: str, status: bytes) -> None:
+    async with served(TEXT) as server:
+        answer = await raw(server, sent, closes=True)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 " + status)
+        assert b"x-request-id: req_" in head
+        assert json.loads(body)["error"]["code"] == "invalid_http"
+        assert (await ask(server, "GET", "/healthz")).status == 200
+
+
+async def raw(server: Served, sent: str, *, closes: bool = False) -> bytes:
+    """Send bytes and return what comes first, or all that comes until the server closes."""
+    http = await server.connect()
+    answer = b""
+    with trio.fail_after(3):
+        await http.stream.send_all(sent.encode("latin-1"))
+        while piece := await http.stream.receive_some():
+            answer += piece
+            if not closes:
+                break
+    await http.close()
+    return answer
+
+
 async def test_a_fault_of_ours_is_told_without_its_trace(caplog: pytest.LogCaptureFixture) -> None:
     async with served(TEXT) as server:
         server.switch.capabilities = None  # type: ignore[assignment,method-assign]
@@ -278,6 +326,7 @@ async def test_a_fault_of_ours_is_told_without_its_trace(caplog: pytest.LogCaptu
         assert reply.headers["x-request-id"] in reply.error["message"]
         assert "NoneType" not in reply.body.decode()
     assert any(record.exc_info for record in caplog.records if reply.headers["x-request-id"] in record.message)
+    caplog.clear()
 
 
 async def test_no_secret_reaches_the_log(caplog: pytest.LogCaptureFixture) -> None:

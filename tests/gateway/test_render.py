@@ -174,6 +174,23 @@ def test_logprobs_stay_with_their_text() -> None:
     assert whole(*events)["choices"][0]["logprobs"] == {"content": [token, token]}
 
 
+def test_completions_have_logprobs_in_the_older_form() -> None:
+    def token(text: str) -> dict[str, Any]:
+        return {"token": text, "logprob": -0.5, "top_logprobs": [{"token": "z", "logprob": -2.0}]}
+
+    events = [{"text": "ab"}, {"text": "cd", "logprobs": [token("c"), token("d")]}, STOP, USAGE]
+    events.insert(2, {"text": "e", "logprobs": {"content": [token("e")]}})
+    chunks = [json.loads(event[6:])["choices"][0] for event in streamed(*events, shape=COMPLETION).split("\n\n")[:4]]
+    assert [chunk["logprobs"] and chunk["logprobs"]["text_offset"] for chunk in chunks] == [None, [2, 3], [4], None]
+    assert chunks[1]["logprobs"] == {
+        "tokens": ["c", "d"],
+        "token_logprobs": [-0.5, -0.5],
+        "top_logprobs": [{"z": -2.0}, {"z": -2.0}],
+        "text_offset": [2, 3],
+    }
+    assert whole(*events, shape=COMPLETION)["choices"][0]["logprobs"]["tokens"] == ["c", "d", "e"]
+
+
 def test_completions_have_their_own_form() -> None:
     events = [{"text": "a"}, {"text": "b"}, {"finish": "length"}, USAGE]
     heading = '{"id":"chatcmpl-1","object":"text_completion","created":1,"model":"m","choices":'
@@ -225,6 +242,8 @@ def test_an_empty_answer_is_an_answer() -> None:
         ),
         ([STOP, {"usage": {"prompt_tokens": 1}}], "completion_tokens"),
         ([STOP, {"usage": None}], "usage must be a map"),
+        ([{"text": "a", "logprobs": {"tokens": []}}], "logprobs must be a map"),
+        ([{"text": "a", "logprobs": ["x"]}], "logprobs must be a map"),
     ],
 )
 def test_a_broken_answer_fails_the_request(events: list[Any], words: str) -> None:
