@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -15,11 +16,11 @@ from capdag.wire import IDENTITY_CAP
 
 from ._answer import Sidelines, render_value
 from ._arguments import NotServedError, find_capability, read_arguments
-from ._failure import InterruptedCallError
+from ._failure import FAILED, INTERRUPTED, CallEndedError
 from ._learn import learn_caps
+from ._local import start_local_host
 from ._roster import Roster, read_roster
 from ._run import open_run
-from ._server import start_local_host
 from ._settings import host_settings, models_folder, switch_settings
 from ._signals import run_until_signal
 
@@ -47,7 +48,7 @@ async def _run(config: Config, roster: Roster, cap: str, words: Sequence[str], a
             await host.shutdown()
         nursery.cancel_scope.cancel()
     if stop.is_set():
-        raise InterruptedCallError("interrupted; the call was cancelled")
+        raise CallEndedError("interrupted; the call was cancelled", INTERRUPTED)
 
 
 async def _cancel_after(stop: trio.Event, scope: trio.CancelScope) -> None:
@@ -74,5 +75,10 @@ async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -
 
 
 def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    """Write past Python's buffer, which would complain once more at exit. Raises CallEndedError on a broken pipe."""
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
+    except BrokenPipeError:
+        raise CallEndedError("nobody reads the answer any more; the call was cancelled", FAILED) from None

@@ -12,16 +12,20 @@ class TakenError(CapdagError):
     """The port to listen on is in use. The text names it and the remedy."""
 
 
-class HalfEndedError(CapdagError):
-    """A half of a split server has ended by itself, with an exit code that becomes the server's own."""
+class EndedError(CapdagError):
+    """Something ended what the command was doing; `exit_code` is what the command ends with."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.exit_code = code
 
 
-class InterruptedCallError(CapdagError):
-    """A call was cancelled by a signal."""
+class HalfEndedError(EndedError):
+    """A half of a split server has ended by itself."""
+
+
+class CallEndedError(EndedError):
+    """A call was cancelled from outside: by a signal, or because nobody reads its answer."""
 
 
 def expected_error(error: BaseException) -> CapdagError | None:
@@ -36,7 +40,6 @@ def expected_error(error: BaseException) -> CapdagError | None:
 
 def exit_code(error: CapdagError) -> int:
     """Return what the command ends with."""
-    if isinstance(error, HalfEndedError):
+    if isinstance(error, EndedError):
         return error.exit_code
-    codes = {ConfigError: WRONG_USE, TakenError: TAKEN, InterruptedCallError: INTERRUPTED}
-    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
+    return WRONG_USE if isinstance(error, ConfigError) else TAKEN if isinstance(error, TakenError) else FAILED

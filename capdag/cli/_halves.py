@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -18,19 +19,23 @@ from capdag.host import HostRuntime
 from capdag.relay import Switch, open_switch
 from capdag.transport import SocketError, UnixListener, connect_unix, socket_link
 from capdag.transport.guardian import Guardian
+from capdag.wire import IDENTITY_CAP
 
 from ._admin import LocalAdmin
 from ._folders import admin_socket
-from ._http import serve_admin, serve_gateway
+from ._http import gateway_settings, serve_admin, serve_gateway, shutdown_limit
 from ._learn import learn_caps
 from ._report import show_addresses, show_roster
 from ._roster import Roster, read_roster
 from ._run import Run, open_run
-from ._settings import gateway_settings, host_settings, models_folder, shutdown_limit, switch_settings
+from ._settings import host_settings, models_folder, switch_settings
 from ._signals import run_until_signal
 
-RETRY_INTERVAL = 0.5
+RETRY_INTERVAL = 0.2
 """Seconds between two attempts to reach the other half over its socket."""
+
+PATIENCE = 5.0
+"""Seconds that the other half may take for its start before anything is said of it, or done without it."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +84,7 @@ class _HostHalf:
             async with trio.open_nursery() as nursery:
                 await nursery.start(host.run)
                 await link.run(host.receiver)
+                await host.shutdown()
                 nursery.cancel_scope.cancel()
         finally:
             self.admin.host = None
@@ -103,6 +109,9 @@ async def _gateway(config: Config, hosts: Sequence[Path], listen: Path | None, s
         if listen is not None:
             names = (f"{listen.name}#{number}" for number in count(1))
             nursery.start_soon(_accept, listen, run, lambda sock: _attach(switch, next(names), sock))
+        # Who asks at once should not hear that there is no such model, only because the host is still starting.
+        with trio.move_on_after(PATIENCE):
+            await switch.wait_for(IDENTITY_CAP)
         async with trio.open_nursery() as http:
             show_addresses(await http.start(serve_gateway, Client(switch), LocalAdmin(switch), config, run, stop))
         nursery.cancel_scope.cancel()
@@ -126,15 +135,15 @@ async def _accept(path: Path, run: Run, use: Use) -> None:
 
 async def _keep_connected(path: Path, use: Use) -> None:
     """Give a connection to `path` to `use`, and another one when that has ended, until cancelled."""
-    complained = False
+    complain_at = trio.current_time() + PATIENCE
     while True:
         try:
             sock = connect_unix(path)
         except SocketError as error:
-            if not complained:
+            if trio.current_time() >= complain_at:
                 _log.warning("%s (trying on)", error)
-            complained = True
+                complain_at = math.inf
         else:
-            complained = False
             await use(sock)
+            complain_at = trio.current_time() + PATIENCE
         await trio.sleep(RETRY_INTERVAL)

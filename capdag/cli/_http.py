@@ -10,15 +10,16 @@ from urllib.parse import urlsplit
 import trio
 
 from capdag.client import Client
-from capdag.config import Config
-from capdag.gateway import Gateway, PortInUseError, TcpBind, UnixBind, create_app, serve_http
+from capdag.config import Config, given
+from capdag.errors import ConfigError
+from capdag.gateway import Gateway, GatewaySettings, PortInUseError, TcpBind, UnixBind, create_app, serve_http
 from capdag.relay import open_switch
 
 from ._admin import LocalAdmin
 from ._failure import TakenError
 from ._folders import admin_socket
 from ._run import Run
-from ._settings import gateway_settings
+from ._settings import host_settings
 
 
 class Addresses(NamedTuple):
@@ -26,6 +27,23 @@ class Addresses(NamedTuple):
 
     url: str
     admin: Path
+
+
+def gateway_settings(config: Config) -> GatewaySettings:
+    """Return the gateway's settings. Raises ConfigError for an address beyond this machine that nobody allowed."""
+    table = config.gateway
+    if not table.without_keys and not TcpBind(table.host, table.port).is_loopback:
+        raise ConfigError(
+            f"gateway.host = {table.host!r} lets other machines use the models, and no key is asked for: keep"
+            " 127.0.0.1, or allow it with --without-keys (without_keys = true under [gateway])"
+        )
+    return GatewaySettings(**{key: value for key, value in given(table).items() if key in GatewaySettings._fields})
+
+
+def shutdown_limit(config: Config) -> float:
+    """Return the seconds that an ordered shutdown may take: 9 by default, and with the kills after it under 10."""
+    gateway = gateway_settings(config)
+    return gateway.drain + gateway.last_words + host_settings(config).stop_grace
 
 
 async def serve_gateway(

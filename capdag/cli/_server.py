@@ -9,17 +9,16 @@ import trio
 
 from capdag.client import Client
 from capdag.config import Config
-from capdag.host import HostRuntime
-from capdag.relay import Switch, open_switch
-from capdag.transport import local_link_pair
+from capdag.relay import open_switch
 
 from ._admin import LocalAdmin
-from ._http import serve_gateway
+from ._http import serve_gateway, shutdown_limit
 from ._learn import learn_caps
+from ._local import start_local_host
 from ._report import show_addresses, show_roster
 from ._roster import Roster, read_roster
-from ._run import Run, open_run
-from ._settings import host_settings, models_folder, shutdown_limit, switch_settings
+from ._run import open_run
+from ._settings import host_settings, models_folder, switch_settings
 from ._signals import run_until_signal
 
 
@@ -40,15 +39,3 @@ async def _serve(config: Config, roster: Roster, stop: trio.Event) -> None:
             show_addresses(addresses)
         await host.shutdown()
         nursery.cancel_scope.cancel()
-
-
-async def start_local_host(
-    nursery: trio.Nursery, switch: Switch, roster: Roster, run: Run, config: Config
-) -> HostRuntime:
-    """Run a host in `nursery` that `switch` reaches by plain calls; returns once it has said what it offers."""
-    upper, lower = local_link_pair("local")
-    host = HostRuntime(roster.records, lower, run.guardian, host_settings(config))
-    lower.connect(host.receiver)
-    upper.connect(switch.attach(upper, "local"))
-    await nursery.start(host.run)
-    return host

@@ -16,8 +16,8 @@ from capdag.config import Config
 from capdag.transport.process import child_environment
 
 from ._failure import FAILED, HalfEndedError
+from ._http import shutdown_limit
 from ._run import Run, open_run
-from ._settings import shutdown_limit
 from ._signals import run_until_signal
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0

@@ -83,6 +83,8 @@ def _switch_rows(switch: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield the rows of hosts in other processes, as far as they tell the switch."""
     for name, host in switch.get("hosts", {}).items():
         for install in host["installed_cartridges"]:
+            if install.get("id") == "identity":  # the host's own record
+                continue
             stats = install["runtime_stats"]
             broken = install.get("attachment_error") or {}
             state = "broken" if broken else "running" if stats.get("running") else "not running"

@@ -16,6 +16,7 @@ port = 0
 write_deadline = 5
 
 [host]
+policy = "offline"
 heartbeat_interval = 0.5
 table_limit = 100
 
@@ -44,7 +45,7 @@ def test_no_file_is_needed() -> None:
 def test_every_table_is_read() -> None:
     config = parse_config(WHOLE)
     assert (config.gateway.host, config.gateway.port) == ("::1", 0)
-    assert given(config.host) == {"heartbeat_interval": 0.5, "table_limit": 100}
+    assert given(config.host) == {"policy": "offline", "heartbeat_interval": 0.5, "table_limit": 100}
     assert (config.models.dir, config.models.slots) == ("weights", 4)
     assert config.models.overrides == {"Org/Model.Q4": ModelConfig(context=8192)}
     assert config.cartridge == [
@@ -68,6 +69,8 @@ def test_every_table_is_read() -> None:
         ("[gateway]\nport = 99999", "gateway.port = 99999: expected a whole number <= 65535"),
         ("[gateway]\nport = true", "gateway.port = true: expected a whole number, got true or false"),
         ("[host]\nheartbeat_interval = 0", "host.heartbeat_interval = 0: expected a number > 0.0"),
+        ('[host]\npolicy = "none"', "host.policy = \"none\": invalid enum value 'none'"),
+        ('[gateway]\nallowed_hosts = "a"', 'gateway.allowed_hosts = "a": expected a list, got text'),
         ("gateway = 3", "gateway = 3: expected a table"),
         ("cartridge = 3", "cartridge = 3: expected a list, got a whole number"),
         ("cartridge = [3]", "cartridge[0] = 3: expected a table"),

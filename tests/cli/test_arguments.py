@@ -1,0 +1,103 @@
+"""What the words of `capdag call` mean."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from capdag.cli._arguments import NotServedError, find_capability, read_arguments
+from capdag.errors import ConfigError
+from capdag.relay import Capability
+from capdag.urn import CapUrn
+
+
+def _capability(text: str, **facts: Any) -> Capability:
+    urn = CapUrn.parse(text)
+    return Capability(urn, str(urn), facts, "install", "host")
+
+
+ECHO = _capability("cap:echo;in=media:octets;out=media:octets", aliases=["parrot"])
+SMALL = _capability('cap:chat;in="media:chat-request;fmt=json;record";model=small;out="media:chat-event;list;record"')
+LARGE = _capability('cap:chat;in="media:chat-request;fmt=json;record";model=large;out="media:chat-event;list;record"')
+SERVED = (ECHO, SMALL, LARGE)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("echo", ECHO), ("parrot", ECHO), ("cap:echo", ECHO), ("cap:chat;model=large", LARGE), ("cap:chat", SMALL)],
+)
+def test_a_capability_is_named_by_urn_alias_or_tag(text: str, found: Capability) -> None:
+    assert find_capability(text, SERVED) == found
+
+
+def test_what_nobody_serves_is_answered_with_what_is_served() -> None:
+    for text in ("ekko", "cap:ekko", "small"):
+        with pytest.raises(NotServedError, match=r"no cartridge serves .*; served: cap:echo;in=media:octets"):
+            find_capability(text, SERVED)
+    with pytest.raises(NotServedError, match="served: nothing"):
+        find_capability("echo", ())
+
+
+def test_a_name_that_several_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'chat' may mean cap:chat;.*model=small.*model=large.*give the cap URN"):
+        find_capability("chat", SERVED)
+
+
+def test_a_text_that_is_no_urn_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'cap:in=' is no cap URN"):
+        find_capability("cap:in=", SERVED)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("media:octets=hello", b"hello"),
+        ("media:octets=a=b", b"a=b"),
+        ("media:octets=", b""),
+        ("hello", b"hello"),
+        ("a=b", b"a=b"),
+    ],
+)
+def test_text_is_the_value_itself(word: str, value: bytes) -> None:
+    (argument,) = read_arguments([word], ECHO)
+    assert (argument.media_urn, argument.data) == ("media:octets", value)
+
+
+def test_an_argument_beside_the_main_input_goes_by_its_media() -> None:
+    capability = _capability(
+        "cap:in=media:octets;out=media:octets;resize",
+        args=[{"media_urn": "media:octets"}, {"media_urn": "media:width;enc=utf-8"}],
+    )
+    width, image = read_arguments(["media:width;enc=utf-8=40", "pixels"], capability)
+    assert (width.media_urn, width.data) == ("media:width;enc=utf-8", b"40")
+    assert (image.media_urn, image.data) == ("media:octets", b"pixels")
+
+
+async def test_stdin_is_the_main_input_when_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in ([], ["-"], ["media:octets=-"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from stdin")))
+        (argument,) = read_arguments(words, ECHO)
+        assert not isinstance(argument.data, bytes)
+        assert b"".join([piece async for piece in argument.data]) == b"from stdin"
+
+
+def test_a_capability_without_input_takes_nothing() -> None:
+    assert read_arguments([], _capability("cap:in=media:void;now;out=media:octets")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["media:text=x"], "--arg 'media:text=x': write MEDIA=VALUE with one of media:octets"),
+        (["media:octets"], "--arg 'media:octets': write MEDIA=VALUE with one of media:octets"),
+        (["-", "media:octets=-"], "stdin can be the value of one argument only"),
+        (["@no/such/file"], "cannot read no/such/file: No such file or directory"),
+    ],
+)
+def test_wrong_arguments_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_arguments(words, ECHO)
+    assert str(caught.value) == message

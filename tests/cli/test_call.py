@@ -1,0 +1,98 @@
+"""`capdag call` as a process: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.servers import capdag, environment, eventually
+from tests.cli.upper import UPPER
+
+COMMAND = shlex.join([sys.executable, str(Path(__file__).with_name("upper.py"))])
+PATTERN = bytes(range(256)) * 4096
+
+
+def test_bytes_go_through_a_pipe_unchanged(tmp_path: Path) -> None:
+    done = capdag(tmp_path / "run", "call", "echo", data=PATTERN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == PATTERN
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("cap", [UPPER, "shout"])
+def test_a_foreign_cartridge_is_called_by_its_cap_or_its_alias(tmp_path: Path, cap: str) -> None:
+    done = capdag(tmp_path / "run", "call", cap, "--cartridge", COMMAND, data=b"hello")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"HELLO", b"")
+
+
+def test_a_file_is_an_argument(tmp_path: Path) -> None:
+    file = tmp_path / "a=b.bin"
+    file.write_bytes(PATTERN)
+    done = capdag(tmp_path / "run", "call", "echo", "--arg", f"media:octets=@{file}", data=b"not read")
+    assert (done.returncode, done.stdout, done.stderr) == (0, PATTERN, b"")
+
+
+def test_items_are_lines_of_json_and_progress_goes_to_stderr(tmp_path: Path) -> None:
+    done = capdag(tmp_path / "run", "call", "count", "--arg", "media:count;enc=utf-8=3")
+    assert (done.returncode, done.stdout) == (0, b"1\n2\n3\n")
+    assert b"progress 33%: 1 of 3\n" in done.stderr
+    done = capdag(tmp_path / "run", "call", "count", "--arg", "1", "--json")
+    assert json.loads(done.stdout) == {"media": "media:list;number", "value": 1, "meta": {"index": 0}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["fail", "--arg", "NO_LUCK input the dice fell"], 1, "Error: NO_LUCK (input): the dice fell"),
+        (["ekko"], 1, "Error: no cartridge serves 'ekko'; served: cap:"),
+        (["echo", "--arg", "@none.txt"], 2, "Error: cannot read none.txt: No such file or directory"),
+        (["upper", "--cartridge", "no-such-program"], 1, "there is no program no-such-program"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_message(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
+    done = capdag(tmp_path / "run", "call", *arguments)
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert message in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert list((tmp_path / "run" / "capdag").iterdir()) == []
+
+
+def _start_slow_call(tmp_path: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "capdag", "call", "slow-echo", "--arg", "a" * 1000]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path / "run"))
+
+
+def test_ctrl_c_cancels_the_call(tmp_path: Path) -> None:
+    with _start_slow_call(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"a"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert b"interrupted; the call was cancelled" in errors
+    assert b"Traceback" not in errors
+
+
+def test_a_reader_that_has_enough_ends_the_call(tmp_path: Path) -> None:
+    with _start_slow_call(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"a"
+        process.stdout.close()
+        assert process.wait(10) == 1
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_a_killed_call_leaves_nothing(tmp_path: Path) -> None:
+    with _start_slow_call(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"a"
+        process.kill()
+    folder = tmp_path / "run" / "capdag"
+    eventually(lambda: list(folder.iterdir()) == [], 5, "its run file is gone")

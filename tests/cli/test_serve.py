@@ -1,0 +1,181 @@
+"""`capdag serve` as a process: what it says, how it ends, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.cli.servers import capdag, eventually, serving
+from tests.leaks import alive
+
+UPPER = shlex.join([sys.executable, str(Path(__file__).with_name("upper.py"))])
+
+
+def _no_models(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "models").mkdir()
+    return "--port", "0", "--models", str(tmp_path / "models")
+
+
+def test_it_says_what_is_served_where(tmp_path: Path) -> None:
+    options = _no_models(tmp_path)
+    (tmp_path / "models" / "torn.gguf").write_bytes(b"GGUF\0\0")
+    with serving(tmp_path / "run", *options, "--cartridge", UPPER) as server:
+        assert httpx.get(f"{server.url}/v1/models").json()["object"] == "list"
+        assert f"models in {tmp_path}/models:" in server.output
+        assert f"torn  BROKEN: {tmp_path}/models/torn.gguf is not a usable GGUF file" in server.output
+        assert f"cartridge upper: {UPPER}" in server.output
+        assert "cartridge echo: " in server.output
+        admin = Path(server.wait_for(r"capdag ps reaches it by (\S+\.sock)")[1])
+        assert admin.parent == server.folder
+        assert stat.S_IMODE(server.folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE(admin.stat().st_mode) == 0o600
+
+
+def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
+        assert server.url
+        assert list(server.folder.iterdir())
+        server.send(signal.SIGINT)
+        assert server.ended(10) == 0, server.output
+        assert list(server.folder.iterdir()) == []
+        assert "Traceback" not in server.output
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
+        assert server.url
+        server.send(signal.SIGTERM)
+        assert server.ended(10) == 0, server.output
+        assert list(server.folder.iterdir()) == []
+
+
+def test_a_second_ctrl_c_hurries_a_drain(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as half_said:
+            half_said.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            )
+            half_said.sendall(b"Content-Length: 99\r\n\r\n{")
+            time.sleep(0.3)
+            server.send(signal.SIGINT)
+            server.wait_for("SIGINT: shutting down")
+            time.sleep(0.3)
+            assert server.process.poll() is None, "it did not wait for the request that is under way"
+            server.send(signal.SIGINT)
+            assert server.ended(3) == 0, server.output
+
+
+def test_a_taken_port_is_exit_code_3_and_names_the_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = capdag(tmp_path / "run", "serve", *_no_models(tmp_path), "--port", str(port))
+    assert done.returncode == 3
+    text = done.stderr.decode()
+    assert f"Error: port {port} of 127.0.0.1 is in use: choose another with --port" in text
+    assert "Traceback" not in text
+    assert list((tmp_path / "run" / "capdag").iterdir()) == []
+
+
+def test_a_killed_server_leaves_no_process_and_no_socket(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
+        assert server.url
+        started = [process.pid for process in server.descendants()]
+        assert started, "there is no guardian"
+        server.process.kill()
+        eventually(lambda: not any(map(alive, started)), 5, "its processes are gone")
+        eventually(lambda: list(server.folder.iterdir()) == [], 5, "its socket and run file are gone")
+
+
+def test_the_next_server_cleans_up_after_one_that_died_with_its_guardian(tmp_path: Path) -> None:
+    options = _no_models(tmp_path)
+    with serving(tmp_path / "run", *options) as first:
+        assert first.url
+        guardian = first.find("_guardian_main")
+        guardian.kill()
+        first.process.kill()
+        first.ended()
+        left = {path.suffix for path in first.folder.iterdir()}
+        assert left == {".sock", ".json"}
+    with serving(tmp_path / "run", *options) as second:
+        assert second.url
+        second.wait_for("cleaned up after the host with process id")
+        second.send(signal.SIGINT)
+        assert second.ended(10) == 0
+        assert list(second.folder.iterdir()) == []
+
+
+def test_ps_shows_cartridges_and_resets_one(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
+        port = server.url.rpartition(":")[2]
+        shown = capdag(server.runtime, "ps").stdout.decode().splitlines()
+        assert shown[0] == f"port {port}"
+        assert shown[1].split()[:3] == ["CARTRIDGE", "STATE", "PID"]
+        assert any(line.split()[:2] == ["echo", "registered"] for line in shown[2:])
+        whole = json.loads(capdag(server.runtime, "ps", "--json", "--port", port).stdout)
+        assert whole[port]["host"]["cartridges"][0]["id"] == "echo"
+        done = capdag(server.runtime, "ps", "--reset", "echo")
+        assert (done.returncode, done.stdout) == (0, b"echo starts again at its next request\n")
+        done = capdag(server.runtime, "ps", "--reset", "ekko")
+        assert done.returncode == 1
+        assert b"there is no cartridge 'ekko'; the cartridges are: echo" in done.stderr
+
+
+def test_the_admin_socket_serves_the_same_application(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
+        admin = server.wait_for(r"capdag ps reaches it by (\S+)")[1]
+        with httpx.Client(transport=httpx.HTTPTransport(uds=admin)) as client:
+            assert client.get("http://localhost/v1/models").status_code == 200
+            assert client.get("http://localhost/_capdag/ps").status_code == 200
+        assert httpx.get(f"{server.url}/_capdag/ps").status_code == 404
+
+
+def test_other_machines_are_let_in_only_when_told_so(tmp_path: Path) -> None:
+    options = _no_models(tmp_path)
+    done = capdag(tmp_path / "run", "serve", *options, "--host", "0.0.0.0")
+    assert done.returncode == 2
+    assert b"gateway.host = '0.0.0.0' lets other machines use the models" in done.stderr
+    with serving(tmp_path / "run", *options, "--host", "0.0.0.0", "--without-keys") as server:
+        port = server.url.rpartition(":")[2]
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/models").status_code == 200
+
+
+def test_a_foreign_host_name_is_refused_on_loopback(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
+        evil = httpx.get(f"{server.url}/v1/models", headers={"Host": "evil.example"})
+        assert evil.status_code == 403
+        crossed = httpx.get(f"{server.url}/v1/models", headers={"Origin": "https://evil.example"})
+        assert [name for name in crossed.headers if name.startswith("access-control")] == []
+
+
+def test_a_cartridge_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('the licence has run out')")
+    with serving(tmp_path / "run", *_no_models(tmp_path), "--cartridge", f"{sys.executable} {broken}") as server:
+        assert server.url
+        assert "NOT SERVED: cartridge 'broken' exited with status 1 before it was ready" in server.output
+        assert "the licence has run out" in server.output
+
+
+def test_the_file_is_overridden_by_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "capdag.toml"
+    file.write_text(f'[gateway]\nport = 1\n[[cartridge]]\nname = "mine"\ncommand = {json.dumps(shlex.split(UPPER))}\n')
+    with serving(tmp_path / "run", "--config", str(file), *_no_models(tmp_path)) as server:
+        assert not server.url.endswith(":1")
+        assert f"cartridge mine: {UPPER}" in server.output
+
+
+def test_a_wrong_file_is_exit_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "capdag.toml"
+    file.write_text("[gatway]\nport = 1\n")
+    done = capdag(tmp_path / "run", "serve", "--config", str(file))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == f"Error: {file}: gatway: unknown key; did you mean gateway?\n"

@@ -1,0 +1,96 @@
+"""`capdag serve --split`, and its halves on their own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.servers import Server, capdag, eventually, serving
+from tests.leaks import alive
+
+
+def _options(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "models").mkdir(exist_ok=True)
+    return "--port", "0", "--models", str(tmp_path / "models"), "--split"
+
+
+def _attached(server: Server) -> bool:
+    shown = capdag(server.runtime, "ps").stdout.decode()
+    return any(": echo" in line for line in shown.splitlines())
+
+
+def test_two_processes_serve_as_one_does_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_options(tmp_path)) as server:
+        assert httpx.get(f"{server.url}/v1/models").status_code == 200
+        assert server.find("capdag host").pid != server.find("capdag gateway").pid
+        assert _attached(server)
+        server.send(signal.SIGINT)
+        assert server.ended(10) == 0, server.output
+        assert list(server.folder.iterdir()) == []
+        assert "ERROR" not in server.output
+        assert "Traceback" not in server.output
+
+
+@pytest.mark.parametrize("half", ["host", "gateway"])
+def test_a_killed_half_is_started_again(tmp_path: Path, half: str) -> None:
+    with serving(tmp_path / "run", *_options(tmp_path)) as server:
+        assert server.url
+        server.find(f"capdag {half}").kill()
+        server.wait_for(f"capdag {half} was ended by SIGKILL; it is started again")
+        eventually(lambda: _attached(server), 20, "the halves have found each other again")
+        server.send(signal.SIGINT)
+        assert server.ended(10) == 0, server.output
+        assert list(server.folder.iterdir()) == []
+
+
+def test_a_killed_parent_takes_both_halves_with_it(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_options(tmp_path)) as server:
+        assert server.url
+        started = [process.pid for process in server.descendants()]
+        assert len(started) >= 5  # two halves and three guardians
+        server.process.kill()
+        eventually(lambda: not any(map(alive, started)), 5, "its processes are gone")
+        eventually(lambda: list(server.folder.iterdir()) == [], 5, "its sockets and run files are gone")
+
+
+def test_a_half_that_cannot_start_ends_the_server_with_its_exit_code(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = capdag(tmp_path / "run", "serve", *_options(tmp_path), "--port", str(port))
+    assert done.returncode == 3
+    assert f"port {port} of 127.0.0.1 is in use".encode() in done.stderr
+    assert list((tmp_path / "run" / "capdag").iterdir()) == []
+
+
+def test_a_host_may_connect_to_a_gateway_that_listens(tmp_path: Path) -> None:
+    meeting = f"unix:{tmp_path / 'engine.sock'}"
+    with (
+        serving(tmp_path / "run", "--listen", meeting, "--port", "0", command="gateway") as gateway,
+        serving(tmp_path / "run", "--connect", meeting, "--models", str(tmp_path), command="host") as host,
+    ):
+        assert gateway.url
+        eventually(lambda: _attached(gateway), 20, "the host is attached")
+        for server in (host, gateway):
+            server.send(signal.SIGTERM)
+            assert server.ended(10) == 0, server.output
+    assert list(gateway.folder.iterdir()) == []
+    assert not (tmp_path / "engine.sock").exists()
+
+
+def test_a_second_engine_is_turned_away(tmp_path: Path) -> None:
+    path = tmp_path / "host.sock"
+    with serving(tmp_path / "run", "--listen", f"unix:{path}", "--models", str(tmp_path), command="host") as host:
+        eventually(path.exists, 20, "the host listens")
+        with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+            first.connect(str(path))
+            assert first.recv(1) != b""  # its RELAY_NOTIFY
+            second.connect(str(path))
+            second.settimeout(10)
+            assert second.recv(1) == b""
+        host.wait_for("turned away")
+        host.send(signal.SIGINT)
+        assert host.ended(10) == 0, host.output
