@@ -246,6 +246,23 @@ async def test_a_body_over_the_default_limit_is_told_to_the_official_client() ->
     assert (caught.value.status_code, caught.value.code) == (413, "request_too_large")
 
 
+@pytest.mark.parametrize(("path", "status"), [(PATH, 413), ("/nowhere", 404)])
+async def test_a_refused_body_is_let_in_so_that_the_reply_is_not_lost(path: str, status: int) -> None:
+    """A connection closed over bytes that nobody has read is reset: the client's next write fails."""
+    async with served(TEXT, settings=GatewaySettings(body_limit=4096)) as server:
+        http = await server.connect()
+        await http.stream.send_all(
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            f"content-length: {40 * 65_536}\r\n\r\n".encode()
+        )
+        for _ in range(40):
+            await http.stream.send_all(b"x" * 65_536)
+            await trio.sleep(0.002)
+        answer = await http.stream.receive_some()
+        await http.close()
+        assert answer.startswith(b"HTTP/1.1 %d" % status)
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "169.254.169.254"])
 async def test_on_loopback_a_foreign_host_name_is_refused(host: str) -> None:
     async with served(TEXT) as server:
