@@ -265,8 +265,7 @@ class Cartridge:
         request.payloads, payloads = [], request.payloads
         parent = {"parent_rid": request.rid}
         self.send(Frame(FrameType.REQ, rid, cap=self.called, content_type="application/cbor", payload=b"", meta=parent))
-        inner = Request.__new__(Request)
-        inner.rid, inner.xid = rid, None
+        inner = Inner(rid)
         self.start(inner, "out")
         for index, payload in enumerate(payloads):
             self.chunk(inner, payload, index, "out")
@@ -363,9 +362,9 @@ class SmallWindow(Cartridge):
             self.left += 1
         super().on_body(request, view)
 
-    def on_end(self, request: Request) -> None:
+    def echo(self, request: Request) -> None:
         request.payloads = [encode_value(b"".join(map(decode_value, request.payloads)))]
-        self.echo(request)
+        super().echo(request)
 
 
 # During a request
@@ -638,6 +637,149 @@ class CallsAndWaits(Cartridge):
     def on_end(self, request: Request) -> None:
         rid, parent = b"id of that call.", {"parent_rid": request.rid}
         self.send(Frame(FrameType.REQ, rid, cap=GOOD, content_type="application/cbor", payload=b"", meta=parent))
+
+
+@misdeed
+class FourPieces(Cartridge):
+    """Answers with four CHUNKs at once."""
+
+    def on_end(self, request: Request) -> None:
+        request.payloads = [encode_value(b"%d" % number) for number in range(4)]
+        self.echo(request)
+
+
+@misdeed
+class FourPiecesAndLeaves(FourPieces):
+    def on_end(self, request: Request) -> None:
+        super().on_end(request)
+        os._exit(0)
+
+
+@misdeed
+class BeatsAndNeverReads(Cartridge):
+    """Sends heartbeats for ever and never reads what is sent back."""
+
+    def on_end(self, request: Request) -> None:
+        while True:
+            self.send(Frame(FrameType.HEARTBEAT, os.urandom(16)))
+
+
+class Inner(Request):
+    """A call of a cartridge's own, for the frames of its body."""
+
+    def __init__(self, rid: MessageId) -> None:
+        self.rid = rid
+        self.xid = None
+
+
+class Caller(Cartridge):
+    """Calls GOOD at the end of the body of CAP, with 40 CHUNKs as credit or `free` allow."""
+
+    rid = b"id of that call."
+    xid: int | None = None
+    free = False
+
+    def on_end(self, request: Request) -> None:
+        self.calls[self.rid] = request
+        self.credit, self.index = 32, 0
+        parent = {"parent_rid": request.rid}
+        self.send(
+            Frame(
+                FrameType.REQ,
+                self.rid,
+                cap=GOOD,
+                content_type="application/cbor",
+                payload=b"",
+                meta=parent,
+                routing_id=self.xid,
+            )
+        )
+        self.start(Inner(self.rid))
+        self.write()
+
+    def write(self) -> None:
+        while self.index < 40 and (self.credit or self.free):
+            self.credit -= 1
+            self.chunk(Inner(self.rid), encode_value(b"x"), self.index)
+            self.index += 1
+
+    def on_credit(self, view: FrameView) -> None:
+        if view.id == self.rid:
+            self.credit += view.fields[19]
+            self.write()
+
+
+@misdeed
+class CallsUnderCredit(Caller):
+    pass
+
+
+@misdeed
+class CallsWithoutCredit(Caller):
+    free = True
+
+
+@misdeed
+class CallsWithXid(Caller):
+    xid = 1
+
+
+@misdeed
+class CallsTwiceUnderOneId(Caller):
+    def on_end(self, request: Request) -> None:
+        super().on_end(request)
+        self.seq = SeqAssigner()
+        self.send(Frame(FrameType.REQ, self.rid, cap=GOOD, content_type="application/cbor", payload=b""))
+
+
+@misdeed
+class CallsSlowly(Cartridge):
+    """Sends the body of its call piece by piece, each once an answer had the time to come."""
+
+    def call(self, request: Request) -> None:
+        rid = os.urandom(16)
+        self.calls[rid] = request
+        pieces, request.payloads = request.payloads, []
+        self.send(Frame(FrameType.REQ, rid, cap=self.called, content_type="application/cbor", payload=b""))
+        self.start(Inner(rid))
+        for index, piece in enumerate(pieces):
+            time.sleep(0.01)
+            self.chunk(Inner(rid), piece, index)
+        self.stream_end(Inner(rid), len(pieces))
+        time.sleep(0.01)
+        self.send(body_end_frame(rid))
+
+
+@misdeed
+class EchoesAtOnce(Cartridge):
+    """Gives each piece back as it comes."""
+
+    def on_request(self, request: Request) -> None:
+        self.start(request, "back")
+        self.sent = 0
+
+    def on_body(self, request: Request, view: FrameView) -> None:
+        if request.cap == CAP and view.type is FrameType.CHUNK:
+            self.chunk(request, view.fields[6], self.sent, "back")
+            self.sent += 1
+        super().on_body(request, view)
+
+    def on_end(self, request: Request) -> None:
+        self.stream_end(request, self.sent, "back")
+        self.send(end_frame(request.rid, xid=request.xid))
+
+
+@misdeed
+class EndsAtOnce(Cartridge):
+    """Has answered before its argument comes."""
+
+    def on_request(self, request: Request) -> None:
+        self.start(request, "back")
+        self.stream_end(request, 0, "back")
+        self.send(end_frame(request.rid, xid=request.xid))
+
+    def on_end(self, request: Request) -> None:
+        pass
 
 
 @misdeed

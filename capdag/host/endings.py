@@ -69,6 +69,7 @@ class Endings:
         """
         x, cartridge = self._x, row.cartridge
         self._cut_body(row)
+        row.passed = True
         cartridge.rows.pop(row.key, None)
         x.released.add(row.rid)
         if row.caller is None or x.outgoing.find(row.rid) is not row.caller:
@@ -94,7 +95,7 @@ class Endings:
         elif row.cancellation is None:
             self._x.send_down(cartridge, view)
             self._wind_down(row, reason, force_kill=force_kill)
-        if force_kill and cartridge.port is not None and row.key in cartridge.rows and not row.queued:
+        if force_kill and cartridge.port is not None and not row.passed:
             cartridge.port.kill(_bystander(cartridge, reason))
 
     def _wind_down(self, row: IncomingRow, reason: CancelReason, *, force_kill: bool) -> None:
@@ -162,7 +163,7 @@ class Endings:
         if call.parent is not None:
             call.parent.calls.pop(call.rid, None)
         served = call.served
-        if served is not None and served.key not in served.cartridge.rows:
+        if served is not None and served.passed:
             x.incoming.take(served.key)  # it was kept for the answer's way back
         if cartridge.is_idle:
             cartridge.idle_since = x.clock()
@@ -206,7 +207,7 @@ class Endings:
         x.closing = reason
         for row in x.incoming.rows():
             row.cartridge.waiting.clear()
-            if row.settled or row.key not in row.cartridge.rows:
+            if row.settled or row.passed:
                 self._release(row)
                 continue
             x.send_cancel_down(row, reason)
@@ -222,7 +223,7 @@ class Endings:
         x.closing = reason
         for row in x.incoming.rows():
             row.cartridge.waiting.clear()
-            if row.queued or row.key not in row.cartridge.rows:
+            if row.queued or row.answer.ended:
                 self._release(row)
             elif not row.settled:
                 row.settled = True

@@ -27,9 +27,6 @@ from .handshake import Handshake, Step
 from .lifecycle import SERVING, Event
 from .settings import HostSettings
 
-EXIT_PATIENCE = 0.5
-"""Seconds for a process whose stdout has ended to exit by itself, so that its own status can be told."""
-
 
 class Keeper(Protocol):
     """The runtime, as its processes see it. Every call is one routing turn."""
@@ -264,7 +261,7 @@ class Process:
     async def _take_rest(self, child: ChildProcess, link: FdLink) -> None:
         """Read what the process has left in the pipe: an END may be there."""
         if self._link_end is not None and not self.was_stopped:
-            with trio.move_on_after(EXIT_PATIENCE):
+            with trio.move_on_after(self._keeper.settings.exit_patience):
                 await child.wait_exit()
             self._outlived_link = child.exit_status() is None
         if child.exit_status() is not None:

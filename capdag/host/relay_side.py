@@ -163,7 +163,7 @@ class RelaySide:
             x.send_down(cartridge, view_of(policy_frame(x.policy)))
         waiting, cartridge.waiting = cartridge.waiting, type(cartridge.waiting)()
         for row, view in waiting:
-            if row.key in cartridge.rows:
+            if not row.passed:
                 self.give(row, view)
 
     # Frames of live requests
@@ -191,7 +191,7 @@ class RelaySide:
         return by_caller or not by_handler
 
     def _body(self, row: IncomingRow, view: FrameView) -> None:
-        if row.body.ended or row.key not in row.cartridge.rows:
+        if row.body.ended or row.passed:
             self._x.unroutable(view)
             return
         row.body.note(view)
@@ -226,7 +226,7 @@ class RelaySide:
     def _credit(self, view: FrameView) -> None:
         direction = view.meta.get("credit_dir")
         row = self._x.incoming.find((view.xid, view.id)) if direction == RESPONSE else None
-        if row is not None and row.key in row.cartridge.rows and not row.queued:
+        if row is not None and not row.passed and not row.queued:
             if row.cancellation is not None:
                 self._x.drop(view, "cancelled")
                 return
@@ -243,14 +243,14 @@ class RelaySide:
 
     def _cancel(self, view: FrameView) -> None:
         row = self._x.incoming.find((view.xid, view.id))
-        if row is None or row.key not in row.cartridge.rows:
+        if row is None or row.passed:
             self._x.unroutable(view)
         else:
             self._endings.cancel(row, view)
 
     def _close_stream(self, view: FrameView) -> None:
         row = self._x.incoming.find((view.xid, view.id))
-        if row is None or row.key not in row.cartridge.rows:
+        if row is None or row.passed:
             self._x.unroutable(view)
         elif row.queued:
             row.cartridge.waiting.append((row, view))

@@ -64,6 +64,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The same when the process serves other requests, which the kill would abort."""
     stop_grace: float = 3.0
     """For a process to end after its stdin has closed, before it is killed."""
+    exit_patience: float = 0.5
+    """For a process whose stdout has ended to exit by itself, so that its own status can be told; then it is ended."""
     idle_timeout: float | None = None
     """A process that held nothing for so long is stopped; None keeps it."""
     flush_timeout: float = 5.0

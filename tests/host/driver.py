@@ -48,6 +48,7 @@ QUICK = HostSettings(
     cancel_grace_idle=0.3,
     cancel_grace_busy=0.6,
     stop_grace=0.4,
+    exit_patience=0.1,
     republish_interval=0.2,
     first_pause=0.2,
     handshake_timeout=8,

@@ -220,9 +220,11 @@ class CancelAtStep(trio.abc.Instrument):
                 self.scope.cancel()
 
 
-@pytest.mark.parametrize("steps", range(1, 25))
-@pytest.mark.parametrize("misdeed", ["Nothing", "ExitBeforeHello"])
-async def test_start_cancelled_at_any_checkpoint_leaks_nothing(steps: int, misdeed: str) -> None:
+@pytest.mark.parametrize(
+    ("misdeed", "steps"),
+    [*(("Nothing", steps) for steps in range(1, 25)), *(("ExitBeforeHello", steps) for steps in range(8, 20, 2))],
+)
+async def test_start_cancelled_at_any_checkpoint_leaks_nothing(misdeed: str, steps: int) -> None:
     ours, theirs = local_link_pair("relay")
     async with open_guardian(new_run_id()) as guardian, trio.open_nursery() as nursery:
         host = HostRuntime([record(misdeed)], theirs, guardian, QUICK)
