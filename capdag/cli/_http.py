@@ -1,4 +1,4 @@
-"""The gateway on its TCP port, and the same application on the admin socket of this machine's user."""
+"""The gateway on its TCP port, and once more on the admin socket of this machine's user."""
 
 from __future__ import annotations
 
@@ -60,26 +60,28 @@ async def serve_gateway(
     Raises TakenError before that if the port is in use, and other CapdagErrors for what cannot be listened on.
     """
     settings = gateway_settings(config)
-    app = create_app(client, settings, admin=admin)
+    bind = TcpBind(config.gateway.host, config.gateway.port)
+    # Two applications: the end of a server's drain interrupts what its own application still answers.
+    public, private = create_app(client, settings), create_app(client, settings, admin=admin)
     async with trio.open_nursery() as nursery:
-        serve = partial(serve_http, app, settings=settings, shutdown=stop)
         try:
-            urls = await nursery.start(serve, [TcpBind(config.gateway.host, config.gateway.port)])
+            urls = await nursery.start(partial(serve_http, public, [bind], settings, shutdown=stop))
         except PortInUseError as error:
             raise TakenError(str(error)) from error
         path = admin_socket(urlsplit(urls[0]).port or 0)
-        await nursery.start(_serve_socket, app, path, run, stop)
+        await nursery.start(_serve_socket, private, settings, path, run, stop)
         task_status.started(Addresses(urls[0], path))
 
 
 async def serve_admin(admin: LocalAdmin, path: Path, run: Run, stop: trio.Event) -> None:
     """Serve the admin routes of a process that has no gateway, until `stop` is set."""
     async with open_switch() as switch:
-        await _serve_socket(create_app(Client(switch), admin=admin), path, run, stop)
+        await _serve_socket(create_app(Client(switch), admin=admin), GatewaySettings(), path, run, stop)
 
 
 async def _serve_socket(
     app: Gateway,
+    settings: GatewaySettings,
     path: Path,
     run: Run,
     stop: trio.Event,
@@ -88,7 +90,7 @@ async def _serve_socket(
 ) -> None:
     run.announce(path)
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_http, app, [UnixBind(path)], shutdown=stop))
+        await nursery.start(partial(serve_http, app, [UnixBind(path)], settings, shutdown=stop))
         run.guardian.add_path(path)
         task_status.started()
     # It went with its listener, and may be another server's by the time the guardian closes.
