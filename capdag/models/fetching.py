@@ -10,6 +10,7 @@ import fcntl
 import fnmatch
 import hashlib
 import importlib.util
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -74,7 +75,8 @@ def _ignore(done: int, total: int) -> None:
 def _workshop(directory: Path) -> Iterator[Path]:
     """Give a folder for unfinished files, empty at the start and gone at the end, to one process at a time."""
     workshop = directory / ".fetch"
-    with (directory / ".fetch.lock").open("wb") as lock:
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -85,6 +87,8 @@ def _workshop(directory: Path) -> Iterator[Path]:
             yield workshop
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
+    finally:
+        os.close(lock)
 
 
 def _is_right(path: Path, entry: CatalogEntry) -> bool:

