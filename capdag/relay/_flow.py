@@ -101,6 +101,7 @@ class Flow:
         starts = view.type is _STREAM_START and len(self.streams) < MAX_STREAMS
         stream = self._start(view) if starts else self.of(view.stream_id)
         stream.frames += 1
+        stream.bytes += view.payload_size
         if view.type is _CHUNK:
             stream.chunks += 1
         elif view.type is _STREAM_END:

@@ -75,7 +75,7 @@ async def test_a_handler_that_waits_for_credit_is_set_free(kind: LinkKind, clock
         assert (await master.next(FrameType.CREDIT)).fields[19] == 12
         master.send(*answer.chunks(100), answer.stream_end(), answer.end())
         await caller.terminal()
-        assert sum(view.fields[19] for view in master.untaken()) == 96
+        await until(lambda: sum(view.fields[19] for view in master.untaken()) == 96)
 
 
 async def test_a_body_that_is_not_finished_is_aborted(kind: LinkKind, clock: MockClock | None) -> None:

@@ -6,7 +6,7 @@ import pytest
 from trio.testing import MockClock
 
 from capdag.relay import SwitchSettings, open_switch
-from capdag.wire import FrameType, cancel_frame, failure_of
+from capdag.wire import DEFAULT_LIMITS, FrameType, cancel_frame, failure_of
 from capdag.wire.meta import USER_CANCEL
 from tests.relay.masters import ECHO, UPPER, Answer, Caller, LinkKind, body, peer_call, ready, until
 
@@ -138,6 +138,31 @@ async def test_a_cancelled_peer_call_whose_callee_dies(kind: LinkKind, clock: Mo
         await b.next(FrameType.CANCEL)
         b.link.close()
         assert (await a.skip_to(FrameType.ERR)).meta["code"] == "MASTER_DIED"
+
+
+@pytest.mark.parametrize("how", ["the host dies", "the switch goes down"])
+async def test_a_call_that_ends_while_others_are_settled(kind: LinkKind, clock: MockClock | None, how: str) -> None:
+    """Settling the first call cancels the second, which lets go of a terminal that waited: it ends once."""
+    wide = DEFAULT_LIMITS._replace(initial_credit=64)
+    child = b"child of a call!"
+    async with (
+        open_switch(SwitchSettings(limits=wide)) as switch,
+        ready(switch, "a", kind, UPPER, limits=wide) as a,
+        ready(switch, "b", kind, ECHO) as b,
+    ):
+        a.send(*peer_call(PEER))
+        await b.take_request()
+        b.send(*peer_call(child, cap=UPPER, parent_rid=PEER))
+        answer = (await a.take_request()).answer
+        a.send(answer.start(), *answer.chunks(40), answer.stream_end(), answer.end())
+        await until(lambda: len(b.untaken()) == 33)
+        if how == "the host dies":
+            a.link.close()
+        else:
+            switch.close()
+        assert (await b.skip_to(FrameType.CANCEL)).id == PEER
+        assert [view.id for view in b.seen if view.type is FrameType.END and view.xid == 2] == [child]
+        assert switch.snapshot()["requests"]["terminated_by_kind"] == {"end": 1}
 
 
 async def test_a_thousand_requests_of_a_dead_host(kind: LinkKind, clock: MockClock | None) -> None:
