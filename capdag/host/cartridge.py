@@ -52,6 +52,7 @@ class Cartridge:
 
     `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
+    `cancelling` counts the rows that are cancelled and have not ended.
     """
 
     def __init__(self, record: CartridgeRecord, settings: HostSettings, *, serves_identity: bool = False) -> None:
@@ -78,6 +79,7 @@ class Cartridge:
         self.waiting: deque[tuple[IncomingRow, FrameView]] = deque()
         self.down: list[FrameView] = []
         self.muted = False
+        self.cancelling = 0
         self.pid: int | None = None
         self.starts = 0
         self.failed_starts = 0

@@ -186,8 +186,7 @@ class CartridgeSide:
         if call is None:
             self._x.unroutable(view)
         elif not call.cancelled or view.fields.get(18) is True:
-            call.cancelled = True
-            self._x.up.append(view)
+            self._endings.cancel_call(call, view)
 
     def _close_stream(self, cartridge: Cartridge, view: FrameView) -> None:
         if self._outgoing(cartridge, view) is None:

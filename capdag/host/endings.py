@@ -71,12 +71,15 @@ class Endings:
         self._cut_body(row)
         row.passed = True
         cartridge.rows.pop(row.key, None)
+        if row.cancellation is not None:
+            cartridge.cancelling -= 1
         x.released.add(row.rid)
         if row.caller is None or x.outgoing.find(row.rid) is not row.caller:
             x.incoming.take(row.key)
         if cartridge.is_idle:
             cartridge.idle_since = x.clock()
-        cartridge.wake()
+        if cartridge.cancelling:
+            cartridge.wake()  # it may have become the only ones that are left, whose grace is shorter
 
     # Cancel
 
@@ -101,6 +104,7 @@ class Endings:
     def _wind_down(self, row: IncomingRow, reason: CancelReason, *, force_kill: bool) -> None:
         """From here on frames of the request are thrown away, and what the handler still sends is granted."""
         row.cancellation = Cancellation(reason, self._x.clock())
+        row.cartridge.cancelling += 1
         row.body.discard()
         for held in row.answer.discard():
             self._x.drop(held, "cancelled")
@@ -109,8 +113,8 @@ class Endings:
             self._grant(row, stream, owed)
         for call in list(row.calls.values()):
             if not call.cancelled:
-                call.cancelled = True
-                self._x.send_up(cancel_frame(call.rid, reason, xid=call.xid, force_kill=force_kill))
+                frame = cancel_frame(call.rid, reason, xid=call.xid, force_kill=force_kill)
+                self.cancel_call(call, view_of(frame))
         row.cartridge.wake()
 
     def throw_away(self, row: IncomingRow, view: FrameView) -> None:
@@ -143,6 +147,15 @@ class Endings:
             self._forget(call)
         self._x.send_down(call.cartridge, view)
 
+    def cancel_call(self, call: OutgoingRow, view: FrameView) -> None:
+        """Send the CANCEL of a call on. From here on only its terminal reaches the caller, who no longer grants."""
+        call.cancelled = True
+        held = call.answer.discard()
+        if call.answer.ended:
+            self.pass_response(call, held[-1])
+        else:
+            self._x.up.append(view)
+
     def abandon(self, call: OutgoingRow, reason: CancelReason) -> None:
         """Give up the caller's half of a call: the callee is cancelled, and told of a body that will not end."""
         x = self._x
@@ -167,7 +180,6 @@ class Endings:
             x.incoming.take(served.key)  # it was kept for the answer's way back
         if cartridge.is_idle:
             cartridge.idle_since = x.clock()
-        cartridge.wake()
 
     # Everything at once
 

@@ -164,14 +164,17 @@ class Health:
 
     def _cancel_deadline(self, cartridge: Cartridge) -> float:
         """Return when the process must be killed because a cancelled request does not end."""
+        if not cartridge.cancelling:
+            return math.inf
         served = [row for row in cartridge.rows.values() if not row.queued]
         since = [row.cancellation.since for row in served if row.cancellation is not None]
-        if not since:
-            return math.inf
         settings = self._x.settings
         busy = len(since) < len(served)
         return min(since) + (settings.cancel_grace_busy if busy else settings.cancel_grace_idle)
 
     def _idle_deadline(self, cartridge: Cartridge) -> float:
+        """Return when the process may have been idle for long enough: looked at again then, not at every request."""
         timeout = self._x.settings.idle_timeout
-        return math.inf if timeout is None or not cartridge.is_idle else cartridge.idle_since + timeout
+        if timeout is None:
+            return math.inf
+        return (cartridge.idle_since if cartridge.is_idle else self._x.clock()) + timeout

@@ -1,4 +1,4 @@
-"""Frames from the relay, on their way to cartridges (protocol-spec/host.md, Engine to cartridge)."""
+"""Frames from the relay, on their way to cartridges (protocol-spec/host.md, Routing)."""
 
 from __future__ import annotations
 
@@ -211,6 +211,9 @@ class RelaySide:
             self._endings.abandon(call, _as_reason(failure))
             return
         call.answer.note(view)
+        if call.cancelled and view.type not in TERMINAL_TYPES:
+            self._x.drop(view, "cancelled")
+            return
         if call.answer.offer(view):
             self._endings.pass_response(call, view)
 

@@ -75,6 +75,11 @@ class HostRuntime:
         """What the relay's link delivers to: this object."""
         return self
 
+    @property
+    def relay_state(self) -> bytes:
+        """The payload of the last RELAY_STATE, opaque to the host; empty before the first."""
+        return self._x.relay_state
+
     # Turns
 
     def _turn(self, call: Callable[[], None]) -> None:
@@ -128,7 +133,7 @@ class HostRuntime:
     def _launch(self, cartridge: Cartridge) -> None:
         assert self._nursery is not None
         cartridge.limits = self.settings.limits
-        cartridge.muted = False
+        cartridge.muted, cartridge.cancelling = False, 0
         process = self._processes[cartridge.id] = Process(cartridge, self, self._guardian)
         self._nursery.start_soon(process.run, name=f"cartridge {cartridge.id}")
 
