@@ -29,6 +29,7 @@ _BLOCK: Final = 4 * 1024 * 1024
 _TEE_PATIENCE: Final = 2.0
 _REASON_PATIENCE: Final = 0.5
 _REASON_MARKS: Final = ("error loading model: ", "failed to initialize the context: ")
+_MEMORY_MARKS: Final = ("bad_alloc", "failed to allocate")
 
 Report = Callable[[float, str], None]
 """Takes how far the loading is, 0.0 to 1.0, and a text. May raise to give it up."""
@@ -47,6 +48,9 @@ def load(settings: Settings, report: Report) -> xllamacpp.Server:
         return _construct(settings, facts)
     except (GgufError, OSError) as error:
         raise _failed(settings, str(error)) from None
+    except ImportError as error:
+        reason = f"its engine cannot be imported ({error}): pip install 'capdag-trio[llama]'"
+        raise _failed(settings, reason) from None
 
 
 def usable_context(settings: Settings, facts: ModelFacts | None) -> int:
@@ -73,8 +77,8 @@ def _warm(path: Path, model: str, report: Report) -> None:
 def _construct(settings: Settings, facts: ModelFacts) -> xllamacpp.Server:
     import xllamacpp
 
-    # The server always listens. On a socket in a folder that only we may enter, and that is gone once it runs, behind
-    # a key that nobody knows, it cannot be reached. The path by descriptor keeps within the length of socket names.
+    # The server always listens. It cannot be reached: on a socket in a folder that only we may enter, and that is gone
+    # once it runs, behind a key that nobody knows. The path by descriptor keeps within the length of socket names.
     with tempfile.TemporaryDirectory(prefix="capdag-llama-") as folder, _opened(folder) as descriptor:
         parameters = _parameters(settings, facts)
         parameters.hostnames = [f"/proc/self/fd/{descriptor}/engine.sock"]
@@ -84,7 +88,11 @@ def _construct(settings: Settings, facts: ModelFacts) -> xllamacpp.Server:
             with _copied_stderr(said):
                 return xllamacpp.Server(parameters)
         except RuntimeError as error:
-            raise _failed(settings, _reason(said) or str(error)) from None
+            reason = _reason(said) or str(error)
+            if any(mark in reason for mark in _MEMORY_MARKS):
+                room = f"{settings.slots} slots of {usable_context(settings, facts):,} tokens"
+                reason = f"there is not enough memory for {room}: lower `slots` or `context`"
+            raise _failed(settings, reason) from None
 
 
 def _parameters(settings: Settings, facts: ModelFacts) -> xllamacpp.CommonParams:

@@ -192,7 +192,7 @@ def test_two_at_once(index: Path, no_pip: None, tmp_path: Path) -> None:
     folder = tmp_path / "models"
 
     def meanwhile(done: int, total: int) -> None:
-        with pytest.raises(FetchError, match="another fetch into .* is running"):
+        with pytest.raises(FetchError, match=r"another fetch into .* is running"):
             fetch(NAME, folder)
 
     assert fetch(NAME, folder, meanwhile).brought

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from threading import Event
 
@@ -68,6 +69,11 @@ def test_the_next_request_tries_again(alphabet_model: Path, tmp_path: Path) -> N
     assert asker.text() == ALPHABET
     assert [fraction for fraction, _ in asker.reports] == [0.0, 1.0]
     engine._server = None
+
+
+def test_the_engine_is_not_installed(alphabet_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    assert "pip install 'capdag-trio[llama]'" in str(fails(alphabet_model))
 
 
 @pytest.fixture

@@ -213,6 +213,15 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_alphabet(tmp_path_factory.mktemp("long") / "long.gguf", context=65_536)
 
 
+def test_too_little_memory(long_model: Path) -> None:
+    with conversation(long_model, context=65_536, slots=64) as talk:
+        psutil.Process(talk.driver.process.pid).rlimit(psutil.RLIMIT_AS, (2**31, 2**31))
+        talk.ask(1)
+        failure = talk.failure(1)
+        assert failure.code == "MODEL_LOAD_FAILED"
+        assert "not enough memory for 64 slots of 65,536 tokens: lower `slots` or `context`" in failure.message
+
+
 def test_cancel_in_each_phase(long_model: Path) -> None:
     with conversation(long_model, context=65_536, slots=1) as talk:
         driver = talk.driver
