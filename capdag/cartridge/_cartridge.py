@@ -29,6 +29,8 @@ SETTINGS_VARIABLE = "CAPDAG_CONFIG"
 EXIT_USAGE = 2
 """Exit code of a cartridge that is not set up right: nothing was said to the host."""
 
+EXIT_INTERRUPTED = 130
+
 _COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200
 
 Handler = Callable[[Request], object]
@@ -154,7 +156,11 @@ class Cartridge:
         admission = Admission(list(self._caps), self._shared, self._capacities)
         runtime = Runtime(list(self._caps.values()), admission, manifest, descriptors, self._set_policy)
         # Not sys.exit: a handler may be deep inside an engine, which a tidy end of the interpreter would crash.
-        os._exit(runtime.run())
+        try:
+            code = runtime.run()
+        except KeyboardInterrupt:
+            code = EXIT_INTERRUPTED
+        os._exit(code)
 
     def _set_policy(self, policy: NetworkPolicy) -> None:
         self.policy = policy

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from struct import Struct
-from typing import Any
 
 from cbor2 import dumps
 
@@ -16,6 +14,8 @@ COALESCE_BYTES = 4096
 
 COALESCE_SECONDS = 0.020
 """Or until, at the next write, the oldest of them has waited this long. There is no timer."""
+
+Bytes = bytes | bytearray | memoryview
 
 _PREFIX = Struct(">I")
 
@@ -29,9 +29,11 @@ class Coalescer:
         self._held = bytearray()
         self._since = 0.0
 
-    def add(self, data: bytes | bytearray | memoryview, now: float) -> bytes:
+    def add(self, data: Bytes, now: float) -> Bytes:
         """Take written bytes; return everything held if it is due (4096 bytes, or 20 ms old), else nothing."""
         if not self._held:
+            if memoryview(data).nbytes >= COALESCE_BYTES:
+                return data  # uncopied
             self._since = now
         self._held += data
         due = len(self._held) >= COALESCE_BYTES or now - self._since >= COALESCE_SECONDS
@@ -45,34 +47,27 @@ class Coalescer:
 
 
 class ChunkEncoder:
-    """Encodes the CHUNKs of one stream: the bytes of `pack(view_of(frame))` with the parts that never change made
-    once. A `Frame` and its checks would cost as much again as everything else a token needs."""
+    """Encodes the CHUNKs of one stream that have no meta: the bytes of `pack(view_of(frame))`, with the parts that
+    never change made once. A `Frame` and its checks cost as much as everything else a token needs."""
 
-    __slots__ = ("_entries", "_head", "_max_frame", "_tail")
+    __slots__ = ("_fixed", "_head", "_max_frame", "_tail")
 
     def __init__(self, rid: MessageId, stream_id: str, xid: MessageId | None, max_frame: int) -> None:
         self._max_frame = max_frame
-        self._entries = 0xA8 if xid is None else 0xA9
-        self._head = b"\x00" + dumps(PROTOCOL_VERSION) + b"\x01" + dumps(int(FrameType.CHUNK)) + b"\x02" + dumps(rid)
-        self._head += b"\x03"
-        self._tail = b"\x0b" + dumps(stream_id) + (b"" if xid is None else b"\x0d" + dumps(xid)) + b"\x0e"
+        chunk, version = dumps(int(FrameType.CHUNK)), dumps(PROTOCOL_VERSION)
+        entries = b"\xa8" if xid is None else b"\xa9"
+        routing = b"" if xid is None else b"\x0d" + dumps(xid)
+        self._head = entries + b"\x00" + version + b"\x01" + chunk + b"\x02" + dumps(rid) + b"\x03"
+        self._tail = b"\x0b" + dumps(stream_id) + routing + b"\x0e"
+        self._fixed = len(self._head) + 1 + len(self._tail)
 
-    def encode(self, seq: int, index: int, payload: bytes, checksum: int, meta: Mapping[str, Any] | None) -> bytes:
+    def encode(self, seq: int, index: int, payload: bytes, checksum: int) -> bytes:
         """Return one frame with its length prefix. Raises LocalProtocolError for one over max_frame."""
-        extra = b"" if meta is None else b"\x05" + dumps(meta)
-        body = b"".join(
-            (
-                bytes((self._entries + (meta is not None),)),
-                self._head, dumps(seq),
-                extra,
-                b"\x06", dumps(payload),
-                self._tail, dumps(index),
-                b"\x10", dumps(checksum),
-            )
-        )  # fmt: skip
-        if len(body) > self._max_frame:
+        first, second = dumps(seq), dumps(payload)
+        third = dumps(index) + b"\x10" + dumps(checksum)
+        size = self._fixed + len(first) + len(second) + len(third)
+        if size > self._max_frame:
             raise LocalProtocolError(
-                f"CHUNK of {len(body)} bytes is over the link's max_frame of {self._max_frame}: "
-                f"write smaller elements, or items with less meta"
+                f"CHUNK of {size} bytes is over the link's max_frame of {self._max_frame}: write smaller elements"
             )
-        return _PREFIX.pack(len(body)) + body
+        return b"".join((_PREFIX.pack(size), self._head, first, b"\x06", second, self._tail, third))

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import NamedTuple
 
+from capdag.errors import ConfigError
+
 
 class Descriptors(NamedTuple):
     """The private descriptors frames come from and go to. Not inherited by processes that the cartridge starts."""
@@ -23,15 +25,23 @@ _claimed: Descriptors | None = None
 
 def claim_descriptors() -> Descriptors:
     """Move the protocol away from 0 and 1, once: the launcher does it before the author's module is imported, `run`
-    for a cartridge that was started directly. File status flags stay as they are: they may be shared."""
+    for a cartridge that was started directly. File status flags stay as they are: they may be shared.
+
+    Raises ConfigError where nobody can speak frames.
+    """
     global _claimed
     if _claimed is None:
-        read_fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-        write_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
-        os.dup2(2, 1)
+        if os.isatty(0):
+            raise ConfigError("stdin is a terminal, but a host speaks frames there: for people there is --help")
+        try:
+            read_fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+            write_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.close(null)
+            os.dup2(2, 1)
+        except OSError as error:
+            raise ConfigError(f"stdin, stdout and stderr must be open, as a host gives them: {error}") from None
         # A print must show up now, not when a buffer meant for a pipe is full: the process ends without flushing.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         _claimed = Descriptors(read_fd, write_fd)

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from capdag.errors import AttributionClass, CapdagError, LocalProtocolError, RequestFailedError
 from capdag.wire import Failure
 
+LONGEST_TEXT = 200
+"""Characters of what the host sent that an error repeats: enough to know it by, and a frame always holds it."""
+
 
 class CartridgeError(RequestFailedError):
     """Raise it in a handler to end the request with ERR: code, class, message and detail reach the caller as given.

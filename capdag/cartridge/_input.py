@@ -11,7 +11,7 @@ from capdag.errors import AttributionClass, CapdagError
 from capdag.urn import MediaUrn, UrnError
 from capdag.wire import REQUEST, Frame, FrameType, FrameView, InStream, InStreams, Received, credit_frame
 
-from ._errors import CartridgeError
+from ._errors import LONGEST_TEXT, CartridgeError
 from ._served import ArgFacts, ServedCap
 from ._writer import Flow
 
@@ -80,19 +80,21 @@ class Input:
             self._owed = 0
 
     def _wait_for_stream(self) -> InStream | None:
-        while self._stream is None:
+        """Return the stream once it has come, None if it will not. Never after the body was given up: whatever woke
+        this thread, that is looked at first."""
+        while True:
             self._arguments.check()
+            if self._stream is not None:
+                return self._stream
             if self._arguments.body_ended:
                 if self._facts.is_required:
                     raise _bad_argument(self._facts.media_urn, "is required and was not sent")
                 return None
             self._changed.wait()
-        return self._stream
 
     def _next(self) -> tuple[Any] | None:
         while True:
             with self._changed:
-                self._arguments.check()
                 stream = self._wait_for_stream()
                 if stream is None:
                     return None
@@ -103,8 +105,10 @@ class Input:
                 elif stream.ended:
                     return None
                 else:
-                    # About to wait: what is pending is granted, or unequal windows along the path could starve.
-                    found, grant = None, stream.window.flush()
+                    # About to wait: all that came is used up but the beginning of an item, which the sender cannot
+                    # finish without credit; and unequal windows along the path could starve each other.
+                    found, grant = None, stream.window.consume(self._owed) + stream.window.flush()
+                    self._owed = 0
                     if not grant:
                         self._changed.wait()
             if grant:
@@ -218,5 +222,6 @@ class Arguments:
 
 
 def _bad_argument(media_urn: str, fault: str) -> CartridgeError:
-    detail = {"param": media_urn}
-    return CartridgeError("INVALID_REQUEST", f"argument {media_urn!r} {fault}", AttributionClass.INPUT, detail)
+    shown = media_urn[:LONGEST_TEXT]
+    text = f"argument {shown!r} {fault}"
+    return CartridgeError("INVALID_REQUEST", text, AttributionClass.INPUT, {"param": shown})

@@ -125,9 +125,13 @@ class Output:
         with self._lock:
             self._require(sequence=True)
             self._open()
-            for payload in item_payloads(item, self._max_piece):
-                self._send(payload, meta)
-                meta = None
+            first, *others = item_payloads(item, self._max_piece)
+            if meta is None:
+                self._send(first)
+            else:
+                self._send_described(first, meta)
+            for payload in others:
+                self._send(payload)
 
     def _require(self, *, sequence: bool) -> None:
         if self._facts.is_sequence is not sequence:
@@ -153,14 +157,28 @@ class Output:
 
     def _send_pieces(self, value: Any) -> None:
         for payload in scalar_payloads(value, self._max_piece):
-            self._send(payload, None)
+            self._send(payload)
 
-    def _send(self, payload: bytes, meta: Mapping[str, Any] | None) -> None:
-        checksum, index = fnv1a_64(payload), self._chunks
+    def _send(self, payload: bytes) -> None:
+        checksum, index, encode = fnv1a_64(payload), self._chunks, self._encoder.encode
         self._gate.take()
-        encode = self._encoder.encode
-        self._writer.send(self._flow, lambda seq: encode(seq, index, payload, checksum, meta))
+        self._writer.send(self._flow, lambda seq: encode(seq, index, payload, checksum))
         self._chunks = index + 1
+
+    def _send_described(self, payload: bytes, meta: Mapping[str, Any]) -> None:
+        described = Frame(
+            FrameType.CHUNK,
+            self._flow.rid,
+            stream_id=self._stream_id,
+            payload=payload,
+            routing_id=self._flow.xid,
+            chunk_index=self._chunks,
+            checksum=fnv1a_64(payload),
+            meta=meta,
+        )
+        self._gate.take()
+        self._writer.send_frame(self._flow, described)
+        self._chunks += 1
 
     def finish(self) -> None:
         """Send what is held and STREAM_END. A required output that was never written is opened first."""

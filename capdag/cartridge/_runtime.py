@@ -33,6 +33,9 @@ from ._workers import Workers
 from ._writer import FrameWriter
 
 _READ = 65_536
+_LEAST_FRAME = 4096
+"""Smallest max_frame that surely holds what the main thread has to say."""
+
 _LAST_SECONDS = 2.0
 """What running handlers have, all together, once stdin has ended."""
 
@@ -117,6 +120,8 @@ class Runtime:
     def _shake_hands(self, view: FrameView) -> Session:
         """Answer the host's HELLO with our own, which has the limits already reduced. Raises RemoteProtocolError."""
         limits = DEFAULT_LIMITS.negotiate(read_hello(view))
+        if limits.max_frame < _LEAST_FRAME:
+            raise RemoteProtocolError(f"HELLO's max_frame of {limits.max_frame} is too small: at least {_LEAST_FRAME}")
         self._writer.post(hello_frame(limits, manifest=self._manifest, pools=self._admission.states()))
         self._writer.max_frame = self._splitter.max_frame = limits.read_limit
         return Session(self._caps, self._admission, limits, self._writer, self._workers, self._on_policy)

@@ -36,7 +36,7 @@ from capdag.wire import (
 )
 
 from ._admission import Admission
-from ._errors import CartridgeError
+from ._errors import LONGEST_TEXT, CartridgeError
 from ._job import Job
 from ._request import Request
 from ._served import ServedCap
@@ -120,7 +120,8 @@ class Session:
         try:
             cap = self._accept(view)
         except CartridgeError as refusal:
-            self._released.add(view.id)
+            with self._lock:
+                self._released.add(view.id)
             self._writer.post(err_frame(view.id, _failure(refusal), xid=view.xid), flow, terminal=True)
             return
         job = Job(cap, view.fields[10], flow, self._limits, self._writer)
@@ -145,7 +146,9 @@ class Session:
             raise CartridgeError("PROTOCOL_VIOLATION", f"request {show_id(view.id)} is live already")
         cap = self._caps.get(asked) or self._caps.get(self._table.best_match(asked) or "")
         if cap is None:
-            raise CartridgeError("NO_HANDLER", f"no handler for cap {asked!r}", AttributionClass.ENVIRONMENT)
+            raise CartridgeError(
+                "NO_HANDLER", f"no handler for cap {asked[:LONGEST_TEXT]!r}", AttributionClass.ENVIRONMENT
+            )
         if not self._policy_known and cap.text != IDENTITY_CAP:
             raise CartridgeError("PROTOCOL_VIOLATION", "a REQ came before POLICY")
         return cap
@@ -184,7 +187,8 @@ class Session:
 
     def _cancel(self, job: Job, reason: CancelReason) -> None:
         failure = reason.failure()
-        self._stop(job, failure, failure._replace(message=f"{failure.message} (while queued)"))
+        message = f"{failure.message[:LONGEST_TEXT]} (while queued)"
+        self._stop(job, failure, failure._replace(code=failure.code[:LONGEST_TEXT], message=message))
 
     def _on_cancel(self, view: FrameView) -> None:
         job = self._job_of(view)
@@ -194,6 +198,9 @@ class Session:
     def _on_stream(self, view: FrameView) -> None:
         job = self._job_of(view)
         if job is None:
+            return
+        if job.stop_reason is not None:
+            self._counts.stragglers[view.type.name.lower()] += 1
             return
         try:
             credit = job.arguments.take(view)

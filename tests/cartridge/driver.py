@@ -10,12 +10,16 @@ import select
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from capdag.wire import (
     DEFAULT_LIMITS,
+    REQUEST,
+    RESPONSE,
     TERMINAL_TYPES,
     CartridgeHello,
     Frame,
@@ -23,10 +27,14 @@ from capdag.wire import (
     FrameType,
     FrameView,
     IdentityCheck,
+    InStreams,
     Limits,
+    LogRecord,
     MessageId,
     NetworkPolicy,
+    SendWindow,
     body_end_frame,
+    credit_frame,
     fnv1a_64,
     hello_frame,
     identity_request,
@@ -35,6 +43,7 @@ from capdag.wire import (
     pack,
     policy_frame,
     read_cartridge_hello,
+    read_log,
     scalar_payloads,
     view_of,
 )
@@ -42,9 +51,20 @@ from capdag.wire import (
 PATIENCE = 10.0
 """Seconds a driver waits for what must come."""
 
+ROOT = Path(__file__).parents[2]
+
+STUB_COMMAND = (sys.executable, "-m", "capdag.cartridge", "tests.cartridge.stub")
 ECHO_COMMAND = (sys.executable, "-m", "capdag.cartridge", "cartridges.echo.main")
 
 Test = Callable[[FrameView], bool]
+
+
+class Answer(NamedTuple):
+    """What came back: values by media URN of their stream, LOGs, and all frames, the terminal last."""
+
+    values: dict[str, list[Any]]
+    logs: list[LogRecord]
+    frames: list[FrameView]
 
 
 class Driver:
@@ -52,7 +72,7 @@ class Driver:
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], limits: Limits) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen(list(command), env={**os.environ, **env}, bufsize=0, **pipes)  # type: ignore[call-overload]
+        self.process = subprocess.Popen(list(command), cwd=ROOT, env={**os.environ, **env}, bufsize=0, **pipes)  # type: ignore[call-overload]
         self.stdin: int = self.process.stdin.fileno()
         self.stdout: int = self.process.stdout.fileno()
         self.limits = limits
@@ -126,6 +146,64 @@ class Driver:
     def of(self, rid: MessageId, kind: FrameType | None = None) -> list[FrameView]:
         """Return everything that came for a request, or what is of one type."""
         return [view for view in self.frames if view.id == rid and kind in (None, view.type)]
+
+    def ask(self, rid: MessageId, cap: str, media_urn: str = "media:octets", value: Any = b"x") -> FrameView:
+        """Make a whole small request and return its terminal."""
+        self.send(*whole_request(rid, cap, media_urn, value))
+        return self.terminal(rid)
+
+    def exchange(
+        self, rid: MessageId, cap: str, media_urn: str, payloads: Sequence[bytes], *, sequence: bool = False
+    ) -> Answer:
+        """Make a request of any size under credit both ways: send a CHUNK only when one is granted, grant what has
+        been read. Every rule of the receiving side is checked by `capdag.wire`."""
+        window = SendWindow(self.limits.initial_credit)
+        streams = InStreams(self.limits.initial_credit)
+        answer = Answer({}, [], [])
+        waiting = deque(enumerate(payloads))
+        self.send(req(rid, cap), start(rid, media_urn, sequence=sequence))
+        ended = False
+        while True:
+            while waiting and window.take():
+                self.send(chunk(rid, *waiting.popleft()))
+            if not waiting and not ended:
+                ended = True
+                self.send(end(rid, len(payloads)), body_end_frame(rid))
+            view = self.next(lambda view: view.id == rid)
+            answer.frames.append(view)
+            if view.type is FrameType.CREDIT:
+                assert view.meta == {"credit_dir": REQUEST}
+                assert window.remaining + view.fields[19] <= window.initial, "more granted than was sent"
+                window.grant(view.fields[19])
+            elif view.type is FrameType.STREAM_START:
+                stream = streams.start(view)
+                answer.values[stream.head.media_urn] = []
+            elif view.type is FrameType.CHUNK:
+                stream = streams.of(view)
+                received = stream.chunk(view)
+                answer.values[stream.head.media_urn] += received.values
+                granted = received.grant_now + stream.window.consume(received.owed)
+                granted += stream.window.flush() if self.silent(0) else 0
+                if granted:
+                    self.send(credit_frame(rid, view.stream_id or "", granted, RESPONSE))
+            elif view.type is FrameType.STREAM_END:
+                streams.of(view).end(view)
+            elif view.type is FrameType.LOG:
+                answer.logs.append(read_log(view.meta))
+            elif view.type in TERMINAL_TYPES:
+                return answer
+
+    def heartbeat(self, rid: MessageId, desired: bytes | None = None) -> FrameView:
+        """Send a probe and return what comes with its id."""
+        meta = None if desired is None else {"desired_capacities": desired}
+        self.send(Frame(FrameType.HEARTBEAT, rid, meta=meta))
+        return self.next(lambda view: view.id == rid)
+
+    def logged(self, rid: MessageId, text: str) -> FrameView:
+        """Wait for a LOG of a request whose message begins so."""
+        return self.next(
+            lambda view: view.id == rid and view.type is FrameType.LOG and view.meta["message"].startswith(text)
+        )
 
     def close(self) -> int:
         """Close stdin and return the exit code."""

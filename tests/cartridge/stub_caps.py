@@ -1,0 +1,38 @@
+"""Cap and media URNs of the stub cartridge, without its side effects."""
+
+from __future__ import annotations
+
+TEXT = "media:text;enc=utf-8"
+TEXT_CANONICAL = "media:enc=utf-8;text"
+ITEMS = "media:item;list"
+
+
+def _cap(name: str, in_media: str = "media:octets", out_media: str = TEXT) -> str:
+    return f'cap:{name};in="{in_media}";out="{out_media}"'
+
+
+HOLD = _cap("hold")
+HOLD_CANONICAL = 'cap:hold;in=media:octets;out="media:enc=utf-8;text"'
+HOLD_TOO = _cap("hold-too")
+STUBBORN = _cap("stubborn")
+READ = _cap("read")
+LAZY = _cap("lazy")
+FLOOD = _cap("flood", out_media=ITEMS)
+CALLBACK = _cap("callback")
+LATE = _cap("late")
+BOOM = _cap("boom")
+QUIT = _cap("quit")
+ERROR = _cap("error")
+VALUES = _cap("values")
+TRICKLE = _cap("trickle")
+WAIT = _cap("wait", "media:void", "media:void")
+VOID = _cap("void", "media:void", "media:void")
+PRINT = _cap("print", "media:void", "media:void")
+REPORT = _cap("report", "media:void", TEXT)
+COLLECT = _cap("collect", ITEMS, ITEMS)
+WRONG_KIND = _cap("wrong-kind", "media:void", ITEMS)
+TWO = _cap("two", TEXT, TEXT)
+NOTES = "media:notes;enc=utf-8"
+NOTES_CANONICAL = "media:enc=utf-8;notes"
+EXTRA = "media:extra;enc=utf-8"
+OPTION = "media:option;enc=utf-8"
