@@ -16,7 +16,6 @@ from .codec import (
 from .credit import REQUEST, RESPONSE, ReceiveWindow, SendWindow, credit_frame
 from .frame import (
     FLOW_TYPES,
-    HOST_ONLY_TYPES,
     PROTOCOL_VERSION,
     TERMINAL_TYPES,
     Frame,
@@ -26,7 +25,6 @@ from .frame import (
 )
 from .framing import FrameSplitter, pack
 from .handshake import (
-    IDENTITY_CAP,
     CartridgeHello,
     IdentityCheck,
     deferred_identity_request,
@@ -36,6 +34,7 @@ from .handshake import (
     read_hello,
 )
 from .limits import DEFAULT_LIMITS, PAYLOAD_HEADROOM, XID_HEADROOM, Limits
+from .link_life import IDENTITY_CAP
 from .meta import (
     HOST_ABORT,
     USER_CANCEL,
@@ -56,20 +55,21 @@ from .meta import (
 from .policy import NetworkPolicy, policy_frame, read_policy
 from .pools import ALL_POOL, Pools, PoolState, read_pools, write_pools
 from .requests import FrameCounts, ReleasedRing, RequestTable, TableFullError
-from .sequence import SeqAssigner
+from .sequence import ReorderBuffer, SeqAssigner, flow_of
 from .streams import CreditViolationError, InStream, InStreams, Received, StreamHead
 from .values import ItemReader, item_payloads, scalar_payloads
 
 __all__ = [
-    "ALL_POOL", "DEFAULT_LIMITS", "FLOW_TYPES", "HOST_ABORT", "HOST_ONLY_TYPES", "IDENTITY_CAP", "PAYLOAD_HEADROOM",
+    "ALL_POOL", "DEFAULT_LIMITS", "FLOW_TYPES", "HOST_ABORT", "IDENTITY_CAP", "PAYLOAD_HEADROOM",
     "PROTOCOL_VERSION", "REQUEST", "RESPONSE", "TERMINAL_TYPES", "USER_CANCEL", "XID_HEADROOM", "CancelReason",
     "CartridgeHello", "CreditViolationError", "Failure", "Frame", "FrameCounts", "FrameSplitter", "FrameType",
-    "FrameView", "IdentityCheck", "InStream", "InStreams", "ItemReader", "Limits", "LocalProtocolError", "LogRecord",
-    "MessageId", "NetworkPolicy", "PoolState", "Pools", "ProtocolError", "ReceiveWindow", "Received", "ReleasedRing",
-    "RemoteProtocolError", "RequestTable", "SendWindow", "SeqAssigner", "StreamHead", "TableFullError",
-    "body_end_frame", "cancel_frame", "credit_frame", "decode_frame", "decode_value",
-    "deferred_identity_request", "encode_frame", "encode_value", "end_frame", "err_frame", "failure_of", "fnv1a_64", "hello_frame", "identity_request", "inspect", "is_success",
-    "item_payloads", "log_frame", "pack", "policy_frame", "read_cancel", "read_cartridge_hello",
-    "read_failure", "read_hello", "read_log", "read_policy", "read_pools", "scalar_payloads", "show_id", "view_of",
+    "FrameView", "IdentityCheck", "InStream", "InStreams", "ItemReader", "Limits", "LocalProtocolError",
+    "LogRecord", "MessageId", "NetworkPolicy", "PoolState", "Pools", "ProtocolError", "ReceiveWindow", "Received",
+    "ReleasedRing", "RemoteProtocolError", "ReorderBuffer", "RequestTable", "SendWindow", "SeqAssigner",
+    "StreamHead", "TableFullError", "body_end_frame", "cancel_frame", "credit_frame", "decode_frame",
+    "decode_value", "deferred_identity_request", "encode_frame", "encode_value", "end_frame", "err_frame",
+    "failure_of", "flow_of", "fnv1a_64", "hello_frame", "identity_request", "inspect", "is_success",
+    "item_payloads", "log_frame", "pack", "policy_frame", "read_cancel", "read_cartridge_hello", "read_failure",
+    "read_hello", "read_log", "read_policy", "read_pools", "scalar_payloads", "show_id", "view_of",
     "with_routing_id", "write_pools",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .frame import Frame, FrameType, MessageId
+from .stream_life import WindowState
 
 REQUEST, RESPONSE = "request", "response"
 """Values of meta.credit_dir: a grant for argument streams, or for output streams."""
@@ -26,6 +27,11 @@ class SendWindow:
     def __init__(self, initial: int) -> None:
         self.initial = initial
         self.remaining = initial
+
+    @property
+    def state(self) -> WindowState:
+        """Where the window stands in `SENDER_LIFE`."""
+        return WindowState.CREDIT if self.remaining > 0 else WindowState.EMPTY
 
     def take(self) -> bool:
         """Use one credit; False if none is left."""
@@ -53,10 +59,17 @@ class ReceiveWindow:
         self._remaining = initial
         self._pending = 0
 
+    @property
+    def state(self) -> WindowState:
+        """Where the window stands in `RECEIVER_LIFE`."""
+        return WindowState.CREDIT if self._remaining > 0 else WindowState.EMPTY
+
     def arrive(self) -> bool:
-        """Count one CHUNK; False if the sender was out of credit (CREDIT_VIOLATION)."""
+        """Count one CHUNK; False, and nothing is counted, if the sender was out of credit (CREDIT_VIOLATION)."""
+        if self._remaining <= 0:
+            return False
         self._remaining -= 1
-        return self._remaining >= 0
+        return True
 
     def consume(self, chunks: int = 1) -> int:
         """Count consumed CHUNKs; returns the grant that is now due, or 0."""

@@ -44,9 +44,6 @@ FLOW_TYPES = frozenset({_T.REQ, _T.CHUNK, _T.END, _T.LOG, _T.ERR, _T.STREAM_STAR
 
 TERMINAL_TYPES = frozenset({_T.END, _T.ERR})
 
-HOST_ONLY_TYPES = frozenset({_T.HELLO, _T.POLICY, _T.RELAY_NOTIFY, _T.RELAY_STATE})
-"""Types that a cartridge must never send once the handshake is over."""
-
 FIELD_NAMES: Mapping[int, str] = {
     0: "version",
     1: "frame_type",

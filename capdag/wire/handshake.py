@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 from capdag.errors import RemoteProtocolError
 
 from .checksum import fnv1a_64
-from .codec import FrameView, decode_value, encode_value
+from .codec import FrameView, encode_value
 from .frame import PROTOCOL_VERSION, Frame, FrameType, MessageId
 from .limits import Limits, read_limits
+from .link_life import IDENTITY_CAP, Direction, LinkSide
 from .meta import body_end_frame, failure_of
 from .pools import Pools, PoolState, read_pools, write_pools
-
-IDENTITY_CAP = "cap:effect=none"
-"""Every cartridge serves it and must spell it exactly so."""
+from .streams import InStreams
 
 
 class CartridgeHello(NamedTuple):
@@ -37,8 +36,11 @@ def hello_frame(limits: Limits, *, manifest: bytes | None = None, pools: Pools |
 
 def read_hello(view: FrameView) -> Limits:
     """Read the host's HELLO (the cartridge's side). Raises RemoteProtocolError."""
-    if view.type is not FrameType.HELLO:
-        raise RemoteProtocolError(f"the first frame must be HELLO, not {view.type.name}")
+    return _read_greeting(view, Direction.HOST_TO_CARTRIDGE)
+
+
+def _read_greeting(view: FrameView, direction: Direction) -> Limits:
+    LinkSide(direction).take(view)
     version = view.meta.get("version")
     if type(version) is not int or version != PROTOCOL_VERSION:
         raise RemoteProtocolError(f"HELLO says protocol version {version!r}; this side speaks {PROTOCOL_VERSION}")
@@ -47,7 +49,7 @@ def read_hello(view: FrameView) -> Limits:
 
 def read_cartridge_hello(view: FrameView) -> CartridgeHello:
     """Read a cartridge's HELLO (the host's side). Raises RemoteProtocolError."""
-    limits = read_hello(view)
+    limits = _read_greeting(view, Direction.CARTRIDGE_TO_HOST)
     manifest = view.meta.get("manifest")
     if not isinstance(manifest, bytes):
         raise RemoteProtocolError(f"HELLO needs a manifest as bytes holding JSON, not {type(manifest).__name__}")
@@ -91,32 +93,32 @@ class IdentityCheck:
         self._nonce = nonce
         self._deferred = deferred
         self._echo = b""
-        self._seen: set[FrameType] = set()
+        # Nobody grants: an answer in more pieces than the nonce has bytes is none.
+        self._streams = InStreams(len(nonce))
 
     def feed(self, view: FrameView) -> bool:
         """Take one frame; True when the identity is proved. Raises RemoteProtocolError when it is not."""
         if view.type is FrameType.ERR:
             failure = failure_of(view.meta)
             raise RemoteProtocolError(f"the identity check ended with {failure.code}: {failure.message}")
-        self._seen.add(view.type)
-        if view.type is FrameType.CHUNK:
+        if view.type is FrameType.STREAM_START:
+            self._streams.start(view)
+        elif view.type is FrameType.CHUNK:
             self._collect(view)
-        if view.type is not FrameType.END:
-            return False
-        missing = {FrameType.STREAM_START, FrameType.CHUNK, FrameType.STREAM_END} - self._seen
-        if missing:
-            raise RemoteProtocolError(f"the identity answer ended without {min(missing).name}")
-        if self._echo != self._nonce:
-            raise RemoteProtocolError("the identity answer is not the nonce that was sent")
-        return True
+        elif view.type is FrameType.STREAM_END:
+            self._streams.of(view).end(view)
+        elif view.type is FrameType.END:
+            self._streams.check_ended()
+            if self._echo != self._nonce:
+                raise RemoteProtocolError("the identity answer is not the nonce that was sent")
+            return True
+        return False
 
     def _collect(self, view: FrameView) -> None:
-        payload = view.fields.get(6) or b""
-        if fnv1a_64(payload) != view.fields[16]:
-            raise RemoteProtocolError("a CHUNK of the identity answer has a wrong checksum")
-        piece = payload if self._deferred else decode_value(payload)
-        if not isinstance(piece, bytes):
-            raise RemoteProtocolError(f"the identity answer must come back as bytes, not {type(piece).__name__}")
-        self._echo += piece
+        values = self._streams.of(view).chunk(view).values
+        for piece in [view.fields.get(6) or b""] if self._deferred else values:
+            if not isinstance(piece, bytes):
+                raise RemoteProtocolError(f"the identity answer must come back as bytes, not {type(piece).__name__}")
+            self._echo += piece
         if len(self._echo) > len(self._nonce):
             raise RemoteProtocolError("the identity answer is longer than the nonce that was sent")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
 
-from .handshake import IDENTITY_CAP
+from .link_life import IDENTITY_CAP
 
 
 class CapEntry(NamedTuple):

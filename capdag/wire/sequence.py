@@ -1,11 +1,18 @@
-"""seq: numbering what we send, watching what comes (protocol-spec/wire.md, seq)."""
+"""seq: numbering what we send, and the order it stands for (protocol-spec/wire.md, seq)."""
 
 from __future__ import annotations
 
-from .frame import FLOW_TYPES, TERMINAL_TYPES, Frame, MessageId
+from capdag.errors import RemoteProtocolError
+
+from .frame import FLOW_TYPES, TERMINAL_TYPES, Frame, MessageId, show_id
 
 FlowKey = tuple[MessageId, MessageId | None]
-"""(RID, XID or None)."""
+"""(RID, XID or None). A number and 16 bytes are never the same id."""
+
+
+def flow_of(frame: Frame) -> FlowKey:
+    """Return the flow a frame belongs to."""
+    return (frame.id, frame.routing_id)
 
 
 class SeqAssigner:
@@ -26,7 +33,7 @@ class SeqAssigner:
         if frame.frame_type not in FLOW_TYPES:
             frame.seq = 0
             return True
-        flow = (frame.id, frame.routing_id)
+        flow = flow_of(frame)
         if flow in self._ended:
             self.stragglers += 1
             return False
@@ -41,3 +48,44 @@ class SeqAssigner:
         self._ended[flow] = None
         if len(self._ended) > self._memory:
             del self._ended[next(iter(self._ended))]
+
+
+class ReorderBuffer:
+    """Gives the flow frames of each flow in the order of their seq; frames of other types pass.
+
+    It stands on no live path, where receivers never reorder: it says what `max_reorder_buffer` of the handshake would
+    mean, and is held to the vectors.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._expected: dict[FlowKey, int] = {}
+        self._held: dict[FlowKey, dict[int, Frame]] = {}
+
+    def accept(self, frame: Frame) -> list[Frame]:
+        """Take a frame and return those that are now due.
+
+        Raises RemoteProtocolError for a seq that was seen before ("stale") or one too many to hold ("overflow"); an
+        error changes nothing.
+        """
+        if frame.frame_type not in FLOW_TYPES:
+            return [frame]
+        flow = flow_of(frame)
+        due, held = self._expected.get(flow, 0), self._held.setdefault(flow, {})
+        if frame.seq < due or frame.seq in held:
+            raise RemoteProtocolError(f"stale: seq {frame.seq} of request {show_id(frame.id)} came before")
+        if frame.seq > due:
+            if len(held) >= self._limit:
+                raise RemoteProtocolError(f"overflow: {len(held)} frames of request {show_id(frame.id)} wait for {due}")
+            held[frame.seq] = frame
+            return []
+        released = [frame]
+        while (due := due + 1) in held:
+            released.append(held.pop(due))
+        self._expected[flow] = due
+        return released
+
+    def forget(self, flow: FlowKey) -> None:
+        """Drop what is kept of a flow that has ended."""
+        self._expected.pop(flow, None)
+        self._held.pop(flow, None)

@@ -13,7 +13,8 @@ from capdag.errors import RemoteProtocolError
 from .checksum import fnv1a_64
 from .codec import FrameView, decode_value
 from .credit import ReceiveWindow
-from .frame import FrameType
+from .life import Life, Verdict
+from .stream_life import RECEIVER_LIFE, STREAM_EVENTS, STREAM_LIFE, StreamEvent, StreamState, WindowEvent, WindowState
 from .values import DEFAULT_MAX_ITEM, ItemReader
 
 MAX_STREAMS = 64
@@ -50,18 +51,31 @@ class InStream:
     def __init__(self, head: StreamHead, initial_credit: int, max_item: int) -> None:
         self.head = head
         self.window = ReceiveWindow(initial_credit)
-        self.ended = False
+        self._life = Life(STREAM_LIFE, StreamState.NONE)
         self._chunks = 0
         self._items = ItemReader(max_item)
         self._meta: Mapping[str, Any] = {}
+        self.move(StreamEvent.START)
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing more may come."""
+        return self._life.state is StreamState.ENDED
+
+    def move(self, event: StreamEvent) -> None:
+        """Let something happen to the stream, as its table says."""
+        cell = self._life.take(event)
+        if cell.verdict is Verdict.VIOLATE:
+            raise RemoteProtocolError(cell.why.format(type=event, stream=self.head.stream_id))
 
     def chunk(self, view: FrameView) -> Received:
         """Take a CHUNK: check credit, index, checksum and value."""
         name = self.head.stream_id
-        if self.ended:
-            raise RemoteProtocolError(f"CHUNK after STREAM_END on stream {name!r}")
+        continued = self._life.state is StreamState.IN_ITEM
+        self.move(StreamEvent.CHUNK)
         if not self.window.arrive():
-            raise CreditViolationError(f"CREDIT_VIOLATION: stream {name!r} sent a CHUNK without credit")
+            why = RECEIVER_LIFE[WindowState.EMPTY][WindowEvent.CHUNK].why
+            raise CreditViolationError(f"CREDIT_VIOLATION: {why.format(stream=name)}")
         index, payload = view.fields[14], view.fields.get(6) or b""
         if index != self._chunks:
             raise RemoteProtocolError(f"stream {name!r}: CHUNK {index} came where {self._chunks} was due")
@@ -70,25 +84,22 @@ class InStream:
         self._chunks += 1
         if not self.head.is_sequence:
             return Received([decode_value(payload)], view.meta, 1, 0)
-        return self._fragment(payload, view.meta)
+        return self._fragment(payload, view.meta, continued=continued)
 
-    def _fragment(self, payload: bytes, meta: Mapping[str, Any]) -> Received:
-        continued = self._items.inside_item
+    def _fragment(self, payload: bytes, meta: Mapping[str, Any], *, continued: bool) -> Received:
         if not continued:
             self._meta = meta
         values = self._items.feed(payload)
+        if self._items.inside_item:
+            self.move(StreamEvent.FRAGMENT)
         return Received(values, self._meta, 0 if continued else 1, self.window.consume() if continued else 0)
 
     def end(self, view: FrameView) -> None:
         """Take the STREAM_END: check the count and that no item is open."""
         name, count = self.head.stream_id, view.fields.get(15)
-        if self.ended:
-            raise RemoteProtocolError(f"a second STREAM_END on stream {name!r}")
-        if self._items.inside_item:
-            raise RemoteProtocolError(f"STREAM_END inside an item of stream {name!r}")
+        self.move(StreamEvent.STREAM_END)
         if count is not None and count != self._chunks:
             raise RemoteProtocolError(f"stream {name!r} ended with chunk_count {count} after {self._chunks} CHUNKs")
-        self.ended = True
 
 
 class CreditViolationError(RemoteProtocolError):
@@ -114,7 +125,7 @@ class InStreams:
         if stream_id is None or media is None:
             raise RemoteProtocolError("STREAM_START needs stream_id and media_urn")
         if stream_id in self._streams:
-            raise RemoteProtocolError(f"a second STREAM_START for stream {stream_id!r}")
+            self._streams[stream_id].move(StreamEvent.START)
         if len(self._streams) >= self._max_streams:
             raise RemoteProtocolError(f"more than {self._max_streams} streams in one request")
         fields = view.fields
@@ -127,17 +138,16 @@ class InStreams:
         """Return the stream a CHUNK or STREAM_END belongs to. Raises RemoteProtocolError for one never started."""
         stream = self._streams.get(view.stream_id or "")
         if stream is None:
-            raise RemoteProtocolError(f"{view.type.name} for stream {view.stream_id!r}, which was never started")
+            (event, *_) = STREAM_EVENTS[view.type]
+            raise RemoteProtocolError(
+                STREAM_LIFE[StreamState.NONE][event].why.format(type=event, stream=view.stream_id)
+            )
         return stream
 
     def check_ended(self) -> None:
         """Check at a success END: every stream has ended. Raises RemoteProtocolError naming one that has not."""
         for stream in self._streams.values():
-            if not stream.ended:
-                raise RemoteProtocolError(f"END while stream {stream.head.stream_id!r} is open")
+            stream.move(StreamEvent.END)
 
     def __len__(self) -> int:
         return len(self._streams)
-
-
-STREAM_TYPES = frozenset({FrameType.STREAM_START, FrameType.CHUNK, FrameType.STREAM_END})

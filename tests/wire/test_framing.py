@@ -47,6 +47,17 @@ def test_the_writer_refuses_a_body_over_max_frame() -> None:
     assert pack(view, len(view.body))[4:] == view.body
 
 
+@pytest.mark.parametrize("row", load("wire/writer_limit"), ids=lambda row: str(row["max_frame"]))
+def test_writing_matches_the_vectors(row: dict[str, Any]) -> None:
+    view = view_of(Frame(FrameType.RELAY_STATE, 0, payload=bytes(row["encoded_len"] - 12)))
+    assert len(view.body) == row["encoded_len"]
+    if row["result"] == "written":
+        assert len(pack(view, row["max_frame"])) == 4 + row["encoded_len"]
+    else:
+        with pytest.raises(LocalProtocolError):
+            pack(view, row["max_frame"])
+
+
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=8), st.data())
 def test_any_cut_of_a_stream_gives_the_same_bodies(bodies: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
