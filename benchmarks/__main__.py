@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import codec, echo
+from . import codec, echo, leaving
 
-BENCHMARKS: dict[str, Callable[[], None]] = {"codec": codec.main, "echo": echo.main}
+BENCHMARKS: dict[str, Callable[[], None]] = {"codec": codec.main, "echo": echo.main, "leaving": leaving.main}
 
 names = sys.argv[1:] or list(BENCHMARKS)
 unknown = [name for name in names if name not in BENCHMARKS]
