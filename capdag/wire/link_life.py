@@ -52,6 +52,9 @@ class LinkEvent(StrEnum):
     PROVED = "identity proved"
 
 
+_SENT: Mapping[FrameType, LinkEvent] = {kind: LinkEvent[kind.name] for kind in FrameType}
+
+
 class Direction(StrEnum):
     """Who sends to whom."""
 
@@ -185,7 +188,7 @@ class LinkSide:
     def take(self, view: FrameView) -> Cell[LinkState]:
         """Judge a frame. Raises RemoteProtocolError for one that ends the link."""
         asks_identity = view.type is FrameType.REQ and view.fields.get(10) == IDENTITY_CAP
-        cell = self._life.take(LinkEvent.IDENTITY_REQ if asks_identity else LinkEvent[view.type.name])
+        cell = self._life.take(LinkEvent.IDENTITY_REQ if asks_identity else _SENT[view.type])
         if cell.verdict is Verdict.VIOLATE:
             raise RemoteProtocolError(cell.why.format(type=view.type.name, direction=self._direction))
         return cell
