@@ -1,7 +1,7 @@
 """How soon an engine is idle after its client has left, in every phase, behind a real `capdag serve`.
 
-Needs the model that `capdag models fetch` brings. The process's own CPU clock is read, not the wall's: idle means that it
-has used less than 2 ms of CPU in 40 ms.
+Needs the model that `capdag models fetch` brings. The CPU clock of the process is read, not the wall's: idle means that
+it has used less than 2 ms of CPU in 40 ms.
 """
 
 from __future__ import annotations
