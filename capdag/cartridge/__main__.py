@@ -30,7 +30,7 @@ def main() -> int:
     except ImportError as error:
         if not _is_missing(module, error):
             raise
-        return _fail(f"no module named {module!r}: is its package installed, and is the name right? {_USAGE}")
+        return _fail(f"{error}: is its package installed, and is the name right? {_USAGE}")
     return _fail(f"{module} ended without calling run() of its cartridge")
 
 
