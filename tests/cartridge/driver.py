@@ -118,6 +118,16 @@ class Driver:
             if select.select([self.stdout], [], [], left)[0]:
                 self._read()
 
+    def find(self, wanted: Test, patience: float = PATIENCE) -> FrameView:
+        """Return the first frame of all for which `wanted` holds, whether it has come already or not: for frames of
+        one request while others are under way."""
+        for number, view in enumerate(self.frames):
+            if wanted(view):
+                self.position = max(self.position, number + 1)
+                return view
+        self.position = len(self.frames)
+        return self.next(wanted, patience)
+
     def silent(self, seconds: float) -> bool:
         """True if nothing comes within so many seconds."""
         return self.position == len(self.frames) and not select.select([self.stdout], [], [], seconds)[0]
@@ -141,7 +151,7 @@ class Driver:
 
     def terminal(self, rid: MessageId, patience: float = PATIENCE) -> FrameView:
         """Wait for the terminal of a request."""
-        return self.next(lambda view: view.id == rid and view.type in TERMINAL_TYPES, patience)
+        return self.find(lambda view: view.id == rid and view.type in TERMINAL_TYPES, patience)
 
     def of(self, rid: MessageId, kind: FrameType | None = None) -> list[FrameView]:
         """Return everything that came for a request, or what is of one type."""
@@ -197,11 +207,11 @@ class Driver:
         """Send a probe and return what comes with its id."""
         meta = None if desired is None else {"desired_capacities": desired}
         self.send(Frame(FrameType.HEARTBEAT, rid, meta=meta))
-        return self.next(lambda view: view.id == rid)
+        return self.find(lambda view: view.id == rid)
 
     def logged(self, rid: MessageId, text: str) -> FrameView:
         """Wait for a LOG of a request whose message begins so."""
-        return self.next(
+        return self.find(
             lambda view: view.id == rid and view.type is FrameType.LOG and view.meta["message"].startswith(text)
         )
 
