@@ -71,6 +71,10 @@ class ReceiveWindow:
         self._remaining -= 1
         return True
 
+    def note_grant(self, credit: int) -> None:
+        """Count a grant that was seen on its way: for whoever watches a stream from between its ends."""
+        self._remaining = min(self.initial, self._remaining + credit)
+
     def consume(self, chunks: int = 1) -> int:
         """Count consumed CHUNKs; returns the grant that is now due, or 0."""
         self._pending += chunks

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import NoReturn
 
 from capdag.errors import RemoteProtocolError
 
@@ -31,7 +32,7 @@ class LinkState(StrEnum):
 
 
 class LinkEvent(StrEnum):
-    """What one sender does: it sends a frame of some type, or its answer has proved its identity."""
+    """What one sender does: it sends a frame, of some type or one that cannot be read, or it proves its identity."""
 
     HELLO = "HELLO"
     REQ = "REQ"
@@ -50,6 +51,7 @@ class LinkEvent(StrEnum):
     CLOSE_STREAM = "CLOSE_STREAM"
     POLICY = "POLICY"
     PROVED = "identity proved"
+    MALFORMED = "malformed frame"
 
 
 _SENT: Mapping[FrameType, LinkEvent] = {kind: LinkEvent[kind.name] for kind in FrameType}
@@ -74,6 +76,7 @@ _OPENS = Cell(Verdict.TAKE, LinkState.OPEN)
 _NOT_FIRST = _wrong("the first frame must be HELLO, not {type}")
 _NEVER = _wrong("{type} must not go from {direction}")
 _DEAD = _wrong("{type} after the link was over")
+_UNREADABLE = _wrong("{type}")
 _AGAIN = refuse("a second HELLO: ERR PROTOCOL_ERROR")
 _EARLY = refuse("a REQ before POLICY: ERR PROTOCOL_VIOLATION")
 
@@ -95,6 +98,7 @@ _HOST_TO_CARTRIDGE = {
     _E.CREDIT:        (_NOT_FIRST,  TAKE,        TAKE,        _DEAD),
     _E.CLOSE_STREAM:  (_NOT_FIRST,  TAKE,        TAKE,        _DEAD),
     _E.POLICY:        (_NOT_FIRST,  _OPENS,      TAKE,        _DEAD),
+    _E.MALFORMED:     (_UNREADABLE, _UNREADABLE, _UNREADABLE, _DEAD),
 }  # fmt: skip
 
 _CARTRIDGE_TO_HOST = {
@@ -116,6 +120,7 @@ _CARTRIDGE_TO_HOST = {
     _E.CLOSE_STREAM:  (_NOT_FIRST,  COUNT,       TAKE,        _DEAD),
     _E.POLICY:        (_NOT_FIRST,  _NEVER,      _NEVER,      _DEAD),
     _E.PROVED:        (_NOT_FIRST,  _OPENS,      TAKE,        _DEAD),
+    _E.MALFORMED:     (_UNREADABLE, _UNREADABLE, _UNREADABLE, _DEAD),
 }  # fmt: skip
 
 _EARLY_CALL = refuse("a call before identity is proved: ERR PROTOCOL_VIOLATION")
@@ -139,6 +144,7 @@ _SWITCH_TO_HOST = {
     _E.CREDIT:        (COUNT,       TAKE,        _DEAD),
     _E.CLOSE_STREAM:  (COUNT,       TAKE,        _DEAD),
     _E.POLICY:        (_OPENS,      TAKE,        _DEAD),
+    _E.MALFORMED:     (_UNREADABLE, _UNREADABLE, _DEAD),
 }  # fmt: skip
 
 _HOST_TO_SWITCH = {
@@ -160,6 +166,7 @@ _HOST_TO_SWITCH = {
     _E.CLOSE_STREAM:  (_NOT_NOTIFY, TAKE,        TAKE,        _DEAD),
     _E.POLICY:        (_NOT_NOTIFY, _NEVER,      _NEVER,      _DEAD),
     _E.PROVED:        (_NOT_NOTIFY, _OPENS,      TAKE,        _DEAD),
+    _E.MALFORMED:     (_UNREADABLE, _UNREADABLE, _UNREADABLE, _DEAD),
 }  # fmt: skip
 
 _S = LinkState
@@ -188,11 +195,19 @@ class LinkSide:
     def take(self, view: FrameView) -> Cell[LinkState]:
         """Judge a frame. Raises RemoteProtocolError for one that ends the link."""
         asks_identity = view.type is FrameType.REQ and view.fields.get(10) == IDENTITY_CAP
-        cell = self._life.take(LinkEvent.IDENTITY_REQ if asks_identity else _SENT[view.type])
+        return self._move(LinkEvent.IDENTITY_REQ if asks_identity else _SENT[view.type], view.type.name)
+
+    def _move(self, event: LinkEvent, shown: str) -> Cell[LinkState]:
+        cell = self._life.take(event)
         if cell.verdict is Verdict.VIOLATE:
-            raise RemoteProtocolError(cell.why.format(type=view.type.name, direction=self._direction))
+            raise RemoteProtocolError(cell.why.format(type=shown, direction=self._direction))
         return cell
+
+    def malformed(self, why: str) -> NoReturn:
+        """Note that what the sender sent cannot be read, for the reason given: raises RemoteProtocolError."""
+        self._move(LinkEvent.MALFORMED, why)
+        raise AssertionError(f"a {LinkEvent.MALFORMED} ends a link in every state")
 
     def prove(self) -> None:
         """Note that the sender has answered the identity check."""
-        self._life.take(LinkEvent.PROVED)
+        self._move(LinkEvent.PROVED, LinkEvent.PROVED)

@@ -149,5 +149,12 @@ class InStreams:
         for stream in self._streams.values():
             stream.move(StreamEvent.END)
 
+    def note_grant(self, stream_id: str | None, credit: int) -> None:
+        """Count a CREDIT that was seen on its way to the sender. Without stream_id it is for the one stream open."""
+        still_open = [stream for stream in self._streams.values() if not stream.ended]
+        named = still_open[0] if stream_id is None and len(still_open) == 1 else self._streams.get(stream_id or "")
+        if named is not None:
+            named.window.note_grant(credit)
+
     def __len__(self) -> int:
         return len(self._streams)
