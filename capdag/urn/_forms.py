@@ -22,8 +22,9 @@ SIGILS = {"?": OPEN, "*": PRESENT, "!": ABSENT}
 """The stored texts that are a form by themselves."""
 QUALIFIED = {"?=": ABSENT_OR_NOT, "!=": PRESENT_NOT}
 """The two marks that a stored text can start with, before its operand."""
+_MARKS = {EXACT: "", **{form: mark for mark, form in QUALIFIED.items()}}
 
-_FITS = (
+FITS = (
     # pattern: ?x   x?=p x    x!=p x=p  !x      Y yes, - no, = operands equal, # operands differ
     "Y-----",  # ?x
     "Y=----",  # x?=v
@@ -32,6 +33,7 @@ _FITS = (
     "Y#Y#=-",  # x=v
     "YY---Y",  # !x
 )
+"""Which form, down, fits which, across."""
 _MEETS = (
     "YYYYYY",
     "YYYY#Y",
@@ -48,13 +50,27 @@ def form_of(stored: str) -> int:
     return QUALIFIED.get(stored[:2], EXACT) if sigil is None else sigil
 
 
+def operand_of(stored: str, form: int) -> str:
+    """Return the value that a stored text of `form` names; of a form that names none it is without meaning."""
+    return stored if form == EXACT else stored[2:]
+
+
+def spelled(form: int, operand: str) -> str:
+    """Return the stored text of one of the forms that name a value."""
+    return _MARKS[form] + operand
+
+
 def _holds(table: tuple[str, ...], a: str, b: str) -> bool:
     form_a, form_b = form_of(a), form_of(b)
     rule = table[form_a][form_b]
     if rule in "Y-":
         return rule == "Y"
-    same = (a if form_a == EXACT else a[2:]) == (b if form_b == EXACT else b[2:])
-    return same == (rule == "=")
+    return (operand_of(a, form_a) == operand_of(b, form_b)) == (rule == "=")
+
+
+def tag_fits(stored: str, wanted: str) -> bool:
+    """Tell whether one stored tag fits another."""
+    return _holds(FITS, stored, wanted)
 
 
 def all_fit(instance: Mapping[str, str], pattern: Mapping[str, str], missing: str) -> bool:
@@ -63,8 +79,9 @@ def all_fit(instance: Mapping[str, str], pattern: Mapping[str, str], missing: st
     Keys the pattern lacks accept everything, so only the pattern's are visited.
     """
     for key, wanted in pattern.items():
+        # The two comparisons settle most tags without a call.
         stored = instance.get(key, missing)
-        if stored != wanted and wanted != "?" and not _holds(_FITS, stored, wanted):
+        if stored != wanted and wanted != "?" and not _holds(FITS, stored, wanted):
             return False
     return True
 

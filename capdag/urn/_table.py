@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
-from operator import attrgetter
 from typing import Generic, TypeVar
 
-from capdag.urn._cap import CapUrn, Effect
+from capdag.urn._cap import CapUrn
+from capdag.urn._columns import CapColumns, Places, places_in
 from capdag.urn._error import UrnError
-from capdag.urn._forms import ABSENT, EXACT, PRESENT, PRESENT_NOT, form_of
-from capdag.urn._tagged import CACHED_PARSES, CACHED_TEXT, MediaUrn
+from capdag.urn._tagged import CACHED_PARSES, CACHED_TEXT
 
 T = TypeVar("T", bound=Hashable)
 
-_Posting = tuple[str, ...]
-"""What the registrations of one list have in common: an axis, then a key on it, then the key's stored text."""
-
-_EVERY: _Posting = ("every",)
-_ANY_INPUT: _Posting = ("in",)
+_SPARE = 64
+"""Places given up that a small table may have before it closes ranks."""
 
 
 class Registration(Generic[T]):
     """One cap that one target offers in one table: the handle to retire it with. Compared by identity."""
 
-    __slots__ = ("_postings", "_rank", "cap", "target")
+    __slots__ = ("_place", "cap", "target")
 
-    def __init__(self, cap: CapUrn, target: T, serial: int) -> None:
+    _place: int
+
+    def __init__(self, cap: CapUrn, target: T) -> None:
         self.cap = cap
         self.target = target
-        self._rank = (cap.specificity(), serial)
-        self._postings: list[_Posting] = []
 
     def __repr__(self) -> str:
         return f"Registration({str(self.cap)!r}, {self.target!r})"
-
-
-_rank_of: Callable[[Registration[T]], tuple[int, int]] = attrgetter("_rank")
 
 
 class _Ranking(Generic[T]):
@@ -64,22 +57,86 @@ class _Ranking(Generic[T]):
         return False
 
 
+class _Rows(Generic[T]):
+    """The registrations of a table, each at a place; places are given in the order of registration."""
+
+    def __init__(self) -> None:
+        self._by_place: list[Registration[T] | None] = []
+        self._columns = CapColumns()
+        self._levels: dict[int, Places] = {}
+        """The places of the caps of each specificity."""
+        self._specificities: list[int] = []
+        """Those that there are or were, in order."""
+
+    def __len__(self) -> int:
+        """Count the places, those given up too."""
+        return len(self._by_place)
+
+    def add(self, registration: Registration[T]) -> None:
+        place, cap = len(self._by_place), registration.cap
+        registration._place = place
+        self._by_place.append(registration)
+        self._columns.add(place, cap)
+        specificity = cap.specificity()
+        level = self._levels.get(specificity)
+        if level is None:
+            level = self._levels[specificity] = Places()
+            insort(self._specificities, specificity)
+        level.add(place)
+
+    def remove(self, registration: Registration[T]) -> None:
+        place, cap = registration._place, registration.cap
+        self._by_place[place] = None
+        self._columns.remove(place, cap)
+        self._levels[cap.specificity()].remove(place)
+
+    def rank(self, request: CapUrn, hint: CapUrn | None) -> Iterator[Registration[T]]:
+        """Return the registrations that may serve, best first; one that the hint puts first may come again."""
+        serving = self._columns.serving(request)
+        outwards = self._outwards(serving, request.specificity())
+        return outwards if hint is None else chain(self._same_as(hint, serving), outwards)
+
+    def _outwards(self, serving: int, specificity: int) -> Iterator[Registration[T]]:
+        """Yield those as specific or more, nearest first, then the less specific, nearest first."""
+        middle = bisect_left(self._specificities, specificity)
+        for level in chain(self._specificities[middle:], reversed(self._specificities[:middle])):
+            if not serving:
+                return
+            here = serving & self._levels[level].mask
+            serving ^= here
+            yield from self._at(here)
+
+    def _same_as(self, hint: CapUrn, serving: int) -> Iterator[Registration[T]]:
+        """Yield those whose in, out and tags are the hint's. The effect is not compared."""
+        level = self._levels.get(hint.specificity())
+        if level is None:
+            return
+        for registration in self._at(self._columns.saying(serving & level.mask, hint)):
+            cap = registration.cap
+            if cap.in_media == hint.in_media and cap.out_media == hint.out_media and cap.tags == hint.tags:
+                yield registration
+
+    def _at(self, places: int) -> Iterator[Registration[T]]:
+        for place in places_in(places):
+            registration = self._by_place[place]
+            assert registration is not None
+            yield registration
+
+
 class CapTable(Generic[T]):
     """Registered caps, each with a target, and the choice among them (protocol-spec/urn.md, ranking).
 
     Of the caps that may serve a request the nearest that is at least as specific wins, else the nearest less specific
     one; between equals the earliest registered. Targets must be hashable; equal targets count as one.
 
-    Each cap is filed under its tags, in lists ordered by specificity. A look-up walks the shortest list that must
-    hold every possible answer, outwards from the specificity of the request, and stops at the first that may serve.
-    What it found is kept until a registration changes.
+    A look-up holds the request against all caps at once and walks those that may serve outwards from the specificity
+    of the request. What it found is kept until a registration changes.
     """
 
     def __init__(self) -> None:
-        self._lists: dict[_Posting, list[Registration[T]]] = {}
+        self._rows: _Rows[T] = _Rows()
         self._by_target: dict[T, dict[Registration[T], None]] = {}
         self._registered: dict[Registration[T], None] = {}
-        self._serial = 0
         self._ranking = lru_cache(CACHED_PARSES)(self._rank)
 
     def __len__(self) -> int:
@@ -91,11 +148,8 @@ class CapTable(Generic[T]):
 
     def register(self, cap: CapUrn, target: T) -> Registration[T]:
         """Add a cap that `target` offers. The same pair may be there many times, each with its own handle."""
-        registration = Registration(cap, target, self._serial)
-        self._serial += 1
-        registration._postings = [*_postings(cap), self._input_posting(cap.in_media)]
-        for posting in registration._postings:
-            insort(self._lists.setdefault(posting, []), registration, key=_rank_of)
+        registration = Registration(cap, target)
+        self._rows.add(registration)
         self._registered[registration] = None
         self._by_target.setdefault(target, {})[registration] = None
         self._ranking.cache_clear()
@@ -106,16 +160,14 @@ class CapTable(Generic[T]):
         if registration not in self._registered:
             return
         del self._registered[registration]
-        for posting in registration._postings:
-            rows = self._lists[posting]
-            del rows[bisect_left(rows, registration._rank, key=_rank_of)]
-            if not rows:
-                del self._lists[posting]
+        self._rows.remove(registration)
         offered = self._by_target[registration.target]
         del offered[registration]
         if not offered:
             del self._by_target[registration.target]
         self._ranking.cache_clear()
+        if len(self._rows) > 2 * len(self._registered) + _SPARE:
+            self._close_ranks()
 
     def retire_target(self, target: T) -> None:
         """Take out everything that `target` offers."""
@@ -146,93 +198,13 @@ class CapTable(Generic[T]):
         return self._ranking(request, hint)
 
     def _rank(self, request: CapUrn, hint: CapUrn | None) -> _Ranking[T]:
-        rows = self._candidates(request)
-        outwards = _outwards(rows, request.specificity())
-        ordered = outwards if hint is None else chain(_same_as(hint, rows), outwards)
-        return _Ranking(row for row in ordered if row.cap.is_dispatchable(request))
+        return _Ranking(self._rows.rank(request, hint))
 
-    def _candidates(self, request: CapUrn) -> Sequence[Registration[T]]:
-        """Return a short list, ordered by rank, that holds every registration which may serve `request`."""
-        shortest: list[Registration[T]] | None = None
-        for posting in _required(request):
-            rows = self._lists.get(posting)
-            if rows is None:
-                return ()
-            if shortest is None or len(rows) < len(shortest):
-                shortest = rows
-        assert shortest is not None
-        if request.in_media.is_unconstrained:
-            return shortest
-        taking = [self._lists.get(posting, []) for posting in _input_postings(request.in_media)]
-        if sum(map(len, taking)) < len(shortest):
-            return sorted(chain.from_iterable(taking), key=_rank_of)
-        return shortest
-
-    def _input_posting(self, media: MediaUrn) -> _Posting:
-        """Choose the one constraint on the input under which to file a cap: the rarest so far."""
-        options = [
-            ("in", key, stored) if form_of(stored) in (EXACT, ABSENT) else ("in", key)
-            for key, stored in media.tags.items()
-            if stored != "?"
-        ]
-        return min(options, key=lambda posting: len(self._lists.get(posting, ())), default=_ANY_INPUT)
-
-
-def _postings(cap: CapUrn) -> Iterator[_Posting]:
-    """Yield the lists in which a cap stands by everything but its input."""
-    yield _EVERY
-    yield ("effect", cap.effect)
-    for axis, tags in (("tag", cap.tags), ("out", cap.out_media.tags)):
-        for key, stored in tags.items():
-            form = form_of(stored)
-            if form in (PRESENT, PRESENT_NOT, EXACT):
-                yield (axis, key)
-            if form in (EXACT, ABSENT):
-                yield (axis, key, stored)
-
-
-def _required(request: CapUrn) -> Iterator[_Posting]:
-    """Yield lists in each of which every cap that may serve `request` stands, going by what only such a cap has."""
-    yield _EVERY
-    if request.effect is not Effect.OPEN:
-        yield ("effect", request.effect)
-    for axis, tags in (("tag", request.tags), ("out", request.out_media.tags)):
-        for key, stored in tags.items():
-            form = form_of(stored)
-            if form == EXACT or (form == ABSENT and axis == "out"):
-                yield (axis, key, stored)
-            elif form in (PRESENT, PRESENT_NOT):
-                yield (axis, key)
-
-
-def _input_postings(media: MediaUrn) -> Iterator[_Posting]:
-    """Yield the lists that together hold every cap which may take `media`."""
-    yield _ANY_INPUT
-    for key, stored in media.tags.items():
-        yield ("in", key)
-        yield ("in", key, stored)
-
-
-def _outwards(rows: Sequence[Registration[T]], specificity: int) -> Iterator[Registration[T]]:
-    """Yield those as specific or more, nearest first, then the less specific, nearest first."""
-    middle = bisect_left(rows, (specificity, 0), key=_rank_of)
-    # No slices: a copy would touch every row, and the first is mostly all that is asked for.
-    yield from map(rows.__getitem__, range(middle, len(rows)))
-    while middle:
-        start = bisect_left(rows, (rows[middle - 1]._rank[0], 0), key=_rank_of)
-        yield from map(rows.__getitem__, range(start, middle))
-        middle = start
-
-
-def _same_as(hint: CapUrn, rows: Sequence[Registration[T]]) -> Iterator[Registration[T]]:
-    """Yield those whose in, out and tags are the hint's. The effect is not compared."""
-    specificity = hint.specificity()
-    start = bisect_left(rows, (specificity, 0), key=_rank_of)
-    end = bisect_left(rows, (specificity + 1, 0), key=_rank_of)
-    for row in rows[start:end]:
-        cap = row.cap
-        if cap.in_media == hint.in_media and cap.out_media == hint.out_media and cap.tags == hint.tags:
-            yield row
+    def _close_ranks(self) -> None:
+        """Start afresh, without the places, keys and levels that have been given up; the order stays."""
+        self._rows = _Rows()
+        for registration in self._registered:
+            self._rows.add(registration)
 
 
 def _cap_or_none(cap: CapUrn | str | None) -> CapUrn | None:

@@ -30,6 +30,13 @@ SMALL = st.dictionaries(st.sampled_from("ab"), STORED, max_size=1)
 SMALL_MEDIA = st.one_of(st.just(MediaUrn({})), st.builds(MediaUrn, SMALL))
 CAPS = st.builds(_cap, SMALL_MEDIA, SMALL_MEDIA, EFFECTS, SMALL).filter(bool)
 
+# Several tags an axis: mostly exact and open ones in media, where a whole set has to fit.
+MANY = st.dictionaries(
+    st.sampled_from("abcd"), st.sampled_from(["v", "v", "w", "*", "?", "!", "?=w", "!=w"]), max_size=4
+)
+WIDE_MEDIA = st.builds(MediaUrn, MANY)
+WIDE_CAPS = st.builds(_cap, WIDE_MEDIA, SMALL_MEDIA, EFFECTS, SMALL).filter(bool)
+
 
 def states(stored: str) -> frozenset[str | None]:
     """Return the states that a stored tag stands for."""

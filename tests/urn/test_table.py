@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capdag.urn import CapTable, CapUrn, Registration, best_match
-from tests.urn.strategies import CAPS, ranked
+from capdag.urn import CapTable, CapUrn, MediaUrn, Registration, _columns, _table, best_match
+from tests.urn.strategies import CAPS, WIDE_CAPS, may_serve, ranked
 
 CHAT = CapUrn.parse("cap:chat")
 SMALL = CapUrn.parse("cap:chat;model=small")
@@ -130,11 +132,28 @@ def test_a_long_request_is_served_too() -> None:
     st.lists(CAPS, min_size=1, max_size=5),
     st.one_of(st.none(), CAPS),
     st.sets(st.integers(0, 3), max_size=2),
+    st.sampled_from([0, _table._SPARE]),
+    st.sampled_from([1, _columns._FEW]),
 )
 def test_look_ups_agree_with_the_rules_under_any_order_of_changes(
+    steps: list[tuple[CapUrn, int] | int],
+    requests: list[CapUrn],
+    hint: CapUrn | None,
+    unusable: set[int],
+    spare: int,
+    few: int,
+) -> None:
+    """A pair registers, a number retires the handle of that number (or, past the last one, a whole target).
+
+    With 0 to spare a table closes ranks at every turn, with sets of 1 few it makes ints of nearly all.
+    """
+    with mock.patch.object(_table, "_SPARE", spare), mock.patch.object(_columns, "_FEW", few):
+        check_look_ups(steps, requests, hint, unusable)
+
+
+def check_look_ups(
     steps: list[tuple[CapUrn, int] | int], requests: list[CapUrn], hint: CapUrn | None, unusable: set[int]
 ) -> None:
-    """A pair registers, a number retires the handle of that number (or, past the last one, a whole target)."""
     table: CapTable[int] = CapTable()
     handles: list[Registration[int]] = []
     alive: dict[int, tuple[CapUrn, int]] = {}
@@ -166,3 +185,44 @@ def test_best_match_agrees_with_the_rules(candidates: list[CapUrn], request: Cap
     order = ranked(dict(enumerate(candidates)), request, None)
     assert best_match(candidates, request) == next(iter(order), None)
     assert best_match(map(str, candidates), str(request)) == next(iter(order), None)
+
+
+@given(st.lists(WIDE_CAPS, max_size=40), WIDE_CAPS)
+def test_all_that_may_serve_are_found_and_no_others(candidates: list[CapUrn], request: CapUrn) -> None:
+    table: CapTable[int] = CapTable()
+    for number, cap in enumerate(candidates):
+        table.register(cap, number)
+    asked: set[int] = set()
+    assert table.best_match(request, usable=lambda number: bool(asked.add(number))) is None
+    assert asked == {number for number, cap in enumerate(candidates) if may_serve(cap, request)}
+
+
+STORED = [None, "?", "?=v", "?=w", "*", "!=v", "!=w", "v", "w", "!"]
+
+
+@pytest.mark.parametrize("axis", ["tags", "in", "out"])
+def test_every_form_is_found_by_every_form_that_it_fits(axis: str) -> None:
+    def cap(stored: str | None) -> CapUrn:
+        asked = {"a": "*"} | ({} if stored is None else {"x": stored})
+        tags, taken, given = ({"a": "*"} if axis != name else asked for name in ("tags", "in", "out"))
+        return CapUrn(MediaUrn(taken), MediaUrn(given), tags=tags)
+
+    table: CapTable[CapUrn] = CapTable()
+    for stored in STORED:
+        table.register(cap(stored), cap(stored))
+    for request in map(cap, STORED):
+        asked: list[CapUrn] = []
+        table.best_match(request, usable=asked.append)  # type: ignore[arg-type]
+        assert set(asked) == {entry.cap for entry in table if may_serve(entry.cap, request)}
+
+
+def test_a_table_that_lives_long_does_not_grow() -> None:
+    table: CapTable[int] = CapTable()
+    kept = [table.register(CHAT, number) for number in range(5)]
+    for _ in range(200):
+        table.retire(table.register(CHAT, 7))
+        table.retire(kept.pop(0))
+        kept.append(table.register(CHAT, kept[-1].target + 1))
+    assert table.best_match("cap:chat") == 200
+    assert [entry.target for entry in table] == list(range(200, 205))
+    assert len(table._rows) <= 2 * len(table) + _table._SPARE
