@@ -107,7 +107,7 @@ class Conversation:
             self._greet(direction, view)
         if view.type is FrameType.REQ:
             return self._begin(direction, view)
-        if REQUEST_LIFE[RequestState.NONE][Side.REQUESTER, view.type].verdict is Verdict.LINK:
+        if REQUEST_LIFE[RequestState.NONE][Side.REQUESTER, view.type].verdict is Verdict.ELSEWHERE:
             return verdict
         place = self._place(direction, view)
         return self._lost(view) if place is None else self._move(place, view)

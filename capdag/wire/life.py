@@ -27,8 +27,8 @@ class Verdict(StrEnum):
     """It is answered with ERR; nothing else changes."""
     VIOLATE = "violate"
     """Its sender broke the protocol: the link, or the request, is over."""
-    LINK = "link"
-    """It is no part of a request or a stream: the table of its link judges it."""
+    ELSEWHERE = "elsewhere"
+    """It is no part of this request: its link, or another request of the same id, takes it."""
     WAIT = "wait"
     """It cannot be done now."""
 

@@ -39,40 +39,40 @@ _CANCEL = Cell(Verdict.TAKE, RequestState.CANCELLED)
 _END = Cell(Verdict.TAKE, RequestState.NONE)
 _TWICE = refuse("this id is live: a new request needs a new one")
 _DRAIN: Cell[Any] = Cell(Verdict.DRAIN)
-_LINK: Cell[Any] = Cell(Verdict.LINK)
+_ELSE: Cell[Any] = Cell(Verdict.ELSEWHERE)
 
 _ROWS = {
     # sent by, type         none    body       answer   cancelled
-    (_R, _T.HELLO):        (_LINK,  _LINK,     _LINK,   _LINK),
+    (_R, _T.HELLO):        (_ELSE,  _ELSE,     _ELSE,   _ELSE),
     (_R, _T.REQ):          (_BEGIN, _TWICE,    _TWICE,  _TWICE),
     (_R, _T.CHUNK):        (COUNT,  TAKE,      COUNT,   COUNT),
     (_R, _T.END):          (COUNT,  _BODY_END, COUNT,   COUNT),
     (_R, _T.LOG):          (COUNT,  COUNT,     COUNT,   COUNT),
     (_R, _T.ERR):          (COUNT,  _BODY_END, COUNT,   COUNT),
-    (_R, _T.HEARTBEAT):    (_LINK,  _LINK,     _LINK,   _LINK),
+    (_R, _T.HEARTBEAT):    (_ELSE,  _ELSE,     _ELSE,   _ELSE),
     (_R, _T.STREAM_START): (COUNT,  TAKE,      COUNT,   COUNT),
     (_R, _T.STREAM_END):   (COUNT,  TAKE,      COUNT,   COUNT),
-    (_R, _T.RELAY_NOTIFY): (_LINK,  _LINK,     _LINK,   _LINK),
-    (_R, _T.RELAY_STATE):  (_LINK,  _LINK,     _LINK,   _LINK),
+    (_R, _T.RELAY_NOTIFY): (_ELSE,  _ELSE,     _ELSE,   _ELSE),
+    (_R, _T.RELAY_STATE):  (_ELSE,  _ELSE,     _ELSE,   _ELSE),
     (_R, _T.CANCEL):       (COUNT,  _CANCEL,   _CANCEL, TAKE),
     (_R, _T.CREDIT):       (COUNT,  TAKE,      TAKE,    COUNT),
     (_R, _T.CLOSE_STREAM): (COUNT,  TAKE,      TAKE,    TAKE),
-    (_R, _T.POLICY):       (_LINK,  _LINK,     _LINK,   _LINK),
-    (_H, _T.HELLO):        (_LINK,  _LINK,     _LINK,   _LINK),
-    (_H, _T.REQ):          (COUNT,  _TWICE,    _TWICE,  _TWICE),
+    (_R, _T.POLICY):       (_ELSE,  _ELSE,     _ELSE,   _ELSE),
+    (_H, _T.HELLO):        (_ELSE,  _ELSE,     _ELSE,   _ELSE),
+    (_H, _T.REQ):          (_ELSE,  _ELSE,     _ELSE,   _ELSE),
     (_H, _T.CHUNK):        (COUNT,  TAKE,      TAKE,    _DRAIN),
     (_H, _T.END):          (COUNT,  _END,      _END,    _END),
     (_H, _T.LOG):          (COUNT,  TAKE,      TAKE,    _DRAIN),
     (_H, _T.ERR):          (COUNT,  _END,      _END,    _END),
-    (_H, _T.HEARTBEAT):    (_LINK,  _LINK,     _LINK,   _LINK),
+    (_H, _T.HEARTBEAT):    (_ELSE,  _ELSE,     _ELSE,   _ELSE),
     (_H, _T.STREAM_START): (COUNT,  TAKE,      TAKE,    _DRAIN),
     (_H, _T.STREAM_END):   (COUNT,  TAKE,      TAKE,    _DRAIN),
-    (_H, _T.RELAY_NOTIFY): (_LINK,  _LINK,     _LINK,   _LINK),
-    (_H, _T.RELAY_STATE):  (_LINK,  _LINK,     _LINK,   _LINK),
+    (_H, _T.RELAY_NOTIFY): (_ELSE,  _ELSE,     _ELSE,   _ELSE),
+    (_H, _T.RELAY_STATE):  (_ELSE,  _ELSE,     _ELSE,   _ELSE),
     (_H, _T.CANCEL):       (COUNT,  COUNT,     COUNT,   COUNT),
     (_H, _T.CREDIT):       (COUNT,  TAKE,      TAKE,    COUNT),
     (_H, _T.CLOSE_STREAM): (COUNT,  COUNT,     COUNT,   COUNT),
-    (_H, _T.POLICY):       (_LINK,  _LINK,     _LINK,   _LINK),
+    (_H, _T.POLICY):       (_ELSE,  _ELSE,     _ELSE,   _ELSE),
 }  # fmt: skip
 
 REQUEST_LIFE: Table[RequestState, RequestEvent] = by_state(
