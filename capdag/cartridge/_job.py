@@ -83,7 +83,7 @@ class Job:
     def run(self, work: Callable[[], object], on_settled: Callable[[Job], None]) -> None:
         """Do the handler's work and send the terminal. `on_settled` is called when the outcome is decided and before
         the terminal goes out, so that whoever sees the terminal finds the place free. Never raises."""
-        failure = self._failure_of(work)
+        failure = None if self.stop_reason is not None else self._failure_of(work)
         with self._callbacks_lock:
             self._callbacks = None
         with self._lock:

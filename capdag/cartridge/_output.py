@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from enum import Enum
 from threading import Condition, Lock
 from typing import Any
 
@@ -30,6 +31,12 @@ _HEADER_ROOM = 192
 """Bytes of a CHUNK frame that are not payload, at most, when it has no meta."""
 
 
+class _State(Enum):
+    """A stream's life."""
+
+    NEW, OPEN, ENDED = range(3)
+
+
 class Gate:
     """The credit of one stream, between the worker that sends and the main thread that hears of grants."""
 
@@ -43,14 +50,13 @@ class Gate:
         """Use one credit, waiting for it. Raises the error the gate was closed with."""
         with self._lock:
             while self._closed is not None or not self._window.take():
-                if self._closed is not None:
-                    raise self._closed
+                self.check()
                 self._changed.wait()
 
     def check(self) -> None:
         """Raise the error the gate was closed with, if it was."""
         if self._closed is not None:
-            raise self._closed
+            raise self._closed.with_traceback(None)
 
     def grant(self, credit: int) -> None:
         """Add a grant."""
@@ -80,9 +86,8 @@ class Output:
         self._encoder = ChunkEncoder(flow.rid, stream_id, flow.xid, limits.max_frame)
         self._held = Coalescer()
         self._lock = Lock()
-        self._opened = False
+        self._state = _State.NEW
         self._chunks = 0
-        self.is_open = False
 
     @property
     def media_urn(self) -> str:
@@ -94,11 +99,16 @@ class Output:
         """True if this output takes items, False if it takes values."""
         return self._facts.is_sequence
 
+    @property
+    def is_open(self) -> bool:
+        """True between STREAM_START and STREAM_END."""
+        return self._state is _State.OPEN
+
     def open(self, meta: Mapping[str, Any] | None = None) -> None:
         """Send STREAM_START, with meta for the whole stream if given. Writing opens too. A second time raises
         LocalProtocolError if it brings meta, and does nothing otherwise."""
         with self._lock:
-            if self._opened and meta is not None:
+            if self._state is not _State.NEW and meta is not None:
                 raise LocalProtocolError(f"output {self.media_urn!r} is open already: its meta can go no more")
             self._open(meta)
 
@@ -140,9 +150,11 @@ class Output:
 
     def _open(self, meta: Mapping[str, Any] | None = None) -> None:
         self._gate.check()
-        if self._opened:
+        if self._state is _State.OPEN:
             return
-        self._opened = self.is_open = True
+        if self._state is _State.ENDED:
+            raise LocalProtocolError(f"output {self.media_urn!r} has ended: the handler has returned")
+        self._state = _State.OPEN
         start = Frame(
             FrameType.STREAM_START,
             self._flow.rid,
@@ -183,11 +195,11 @@ class Output:
     def finish(self) -> None:
         """Send what is held and STREAM_END. A required output that was never written is opened first."""
         with self._lock:
-            if not self._opened and not self._facts.is_required:
+            if self._state is _State.NEW and not self._facts.is_required:
                 return
             self._open()
             self._send_pieces(self._held.take())
-            self.is_open = False
+            self._state = _State.ENDED
             end = Frame(
                 FrameType.STREAM_END,
                 self._flow.rid,

@@ -20,6 +20,7 @@ from capdag.wire import (
     FrameSplitter,
     FrameView,
     NetworkPolicy,
+    encode_frame,
     hello_frame,
     inspect,
     read_hello,
@@ -33,8 +34,8 @@ from ._workers import Workers
 from ._writer import FrameWriter
 
 _READ = 65_536
-_LEAST_FRAME = 4096
-"""Smallest max_frame that surely holds what the main thread has to say."""
+_LEAST_FRAME = 8192
+"""Bytes that an ERR or LOG of the main thread surely fits in."""
 
 _LAST_SECONDS = 2.0
 """What running handlers have, all together, once stdin has ended."""
@@ -120,9 +121,12 @@ class Runtime:
     def _shake_hands(self, view: FrameView) -> Session:
         """Answer the host's HELLO with our own, which has the limits already reduced. Raises RemoteProtocolError."""
         limits = DEFAULT_LIMITS.negotiate(read_hello(view))
-        if limits.max_frame < _LEAST_FRAME:
-            raise RemoteProtocolError(f"HELLO's max_frame of {limits.max_frame} is too small: at least {_LEAST_FRAME}")
-        self._writer.post(hello_frame(limits, manifest=self._manifest, pools=self._admission.states()))
+        hello = hello_frame(limits, manifest=self._manifest, pools=self._admission.states())
+        # Heartbeat replies hold as much as our HELLO, and refusals a little: what the main thread says must always fit.
+        least = max(_LEAST_FRAME, len(encode_frame(hello)))
+        if limits.max_frame < least:
+            raise RemoteProtocolError(f"HELLO's max_frame of {limits.max_frame} is too small: at least {least}")
+        self._writer.post(hello)
         self._writer.max_frame = self._splitter.max_frame = limits.read_limit
         return Session(self._caps, self._admission, limits, self._writer, self._workers, self._on_policy)
 

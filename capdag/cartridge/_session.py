@@ -130,7 +130,7 @@ class Session:
             self._jobs[view.id] = job
             position = self._admission.enter(job)
             if position:
-                message = f"the request is queued at position {position} on pool {cap.text!r}"
+                message = f"the request is queued at position {position} on pool {cap.text[:LONGEST_TEXT]!r}"
                 self._writer.post(log_frame(view.id, LogRecord("queued", message), xid=view.xid), flow)
         if not position:
             self._start(job)
@@ -267,4 +267,4 @@ class Session:
 
 def _failure(error: CartridgeError | ProtocolError) -> Failure:
     detail = error.detail if isinstance(error, CartridgeError) else None
-    return Failure(error.code, error.attribution, str(error.args[0]), detail)
+    return Failure(error.code, error.attribution, str(error.args[0])[: 4 * LONGEST_TEXT], detail)

@@ -20,6 +20,7 @@ class _Box:
     def __init__(self) -> None:
         self._filled = Lock()
         self._filled.acquire()
+        self._work: Work | None = None
 
     def put(self, work: Work) -> None:
         self._work = work
@@ -27,7 +28,9 @@ class _Box:
 
     def get(self) -> Work:
         self._filled.acquire()
-        return self._work
+        work, self._work = self._work, None  # an idle thread keeps nothing of what it did alive
+        assert work is not None
+        return work
 
 
 class Workers:

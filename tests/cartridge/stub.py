@@ -29,6 +29,7 @@ from tests.cartridge.stub_caps import (
     TEXT,
     TRICKLE,
     TWO,
+    UNSPEAKABLE,
     VALUES,
     VOID,
     WAIT,
@@ -137,6 +138,12 @@ def error(_request: Request) -> None:
     """Fail on purpose, with everything an error can say."""
     detail = {"param": "temperature", "limit": 2, "seen": 3, "retryable": False}
     raise CartridgeError("TOO_HOT", "temperature must be at most 2", "input", detail)
+
+
+@cartridge.cap(UNSPEAKABLE, title="Unspeakable", aliases=["unspeakable"])
+def unspeakable(_request: Request) -> None:
+    """Fail with a detail that no frame can hold."""
+    raise CartridgeError("TOO_HOT", "temperature must be at most 2", "input", {"seen": object()})
 
 
 @cartridge.cap(VALUES, title="Values", aliases=["values"])

@@ -226,6 +226,9 @@ def test_what_a_handler_raises() -> None:
         assert driver.ask(3, stub.QUIT).meta["message"] == "SystemExit: 3"
         driver.send(req(4, stub.WRONG_KIND), body_end_frame(4))
         assert "a sequence: use item" in driver.terminal(4).meta["message"]
+        unspeakable = driver.ask(5, stub.UNSPEAKABLE).meta
+        assert (unspeakable["code"], unspeakable["attribution_class"]) == ("TOO_HOT", "input")
+        assert unspeakable["message"].startswith("the failure itself cannot be sent: ")
         driver.close()
         assert "ValueError: boom" in driver.stderr()
 
