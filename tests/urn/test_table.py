@@ -133,7 +133,6 @@ def test_a_long_request_is_served_too() -> None:
     st.one_of(st.none(), CAPS),
     st.sets(st.integers(0, 3), max_size=2),
     st.sampled_from([0, _table._SPARE]),
-    st.sampled_from([1, _columns._FEW]),
 )
 def test_look_ups_agree_with_the_rules_under_any_order_of_changes(
     steps: list[tuple[CapUrn, int] | int],
@@ -141,13 +140,12 @@ def test_look_ups_agree_with_the_rules_under_any_order_of_changes(
     hint: CapUrn | None,
     unusable: set[int],
     spare: int,
-    few: int,
 ) -> None:
     """A pair registers, a number retires the handle of that number (or, past the last one, a whole target).
 
-    With 0 to spare a table closes ranks at every turn, with sets of 1 few it makes ints of nearly all.
+    With 0 to spare a table closes ranks at every turn.
     """
-    with mock.patch.object(_table, "_SPARE", spare), mock.patch.object(_columns, "_FEW", few):
+    with mock.patch.object(_table, "_SPARE", spare):
         check_look_ups(steps, requests, hint, unusable)
 
 
@@ -214,6 +212,19 @@ def test_every_form_is_found_by_every_form_that_it_fits(axis: str) -> None:
         asked: list[CapUrn] = []
         table.best_match(request, usable=asked.append)  # type: ignore[arg-type]
         assert set(asked) == {entry.cap for entry in table if may_serve(entry.cap, request)}
+
+
+def test_a_set_of_places_is_what_was_put_in_and_not_taken_out() -> None:
+    places, expected = _columns.Places(), 0
+    for place in range(40):
+        places.add(place)
+        expected |= 1 << place
+        assert places.mask == expected
+    for place in (39, 0, 20, 16, 15, 17, 38):
+        places.remove(place)
+        expected ^= 1 << place
+        assert places.mask == expected
+    assert list(_columns.places_in(expected))[:4] == [1, 2, 3, 4]
 
 
 def test_a_table_that_lives_long_does_not_grow() -> None:
