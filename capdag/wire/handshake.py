@@ -109,8 +109,6 @@ class IdentityCheck:
             self._streams.of(view).end(view)
         elif view.type is FrameType.END:
             self._streams.check_ended()
-            if not len(self._streams):
-                raise RemoteProtocolError("the identity answer ended without a stream")
             if self._echo != self._nonce:
                 raise RemoteProtocolError("the identity answer is not the nonce that was sent")
             return True

@@ -86,7 +86,7 @@ def test_identity_is_proved_by_the_echo() -> None:
         (answer(b"other"), "not the nonce"),
         (answer(b"x" * 40), "longer than the nonce"),
         (answer(bytes(32), checksum=5), "wrong checksum"),
-        (answer(bytes(32))[3:], "ended without"),
+        (answer(bytes(32))[3:], "not the nonce"),
         (answer(bytes(32))[1:], "never started"),
         ([*answer(bytes(32))[:2], answer(bytes(32))[3]], "'r' is open"),
         (
