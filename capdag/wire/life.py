@@ -34,11 +34,13 @@ class Verdict(StrEnum):
 
 
 class Cell(NamedTuple, Generic[S]):
-    """One entry of a table. `to` is the state it leads to, None if it stays; `why` says what is wrong, if anything."""
+    """One entry of a table. `to` is the state it leads to, None if it stays; `why` says what is wrong, if anything, and
+    `code` is that of the ERR that refuses it."""
 
     verdict: Verdict
     to: S | None = None
     why: str = ""
+    code: str = ""
 
 
 Table = Mapping[S, Mapping[E, Cell[S]]]
@@ -72,6 +74,6 @@ COUNT: Cell[Any] = Cell(Verdict.COUNT)
 """The commonest cells: nothing moves."""
 
 
-def refuse(why: str) -> Cell[Any]:
+def refuse(code: str, why: str) -> Cell[Any]:
     """Return the cell of an event that is answered with ERR."""
-    return Cell(Verdict.REFUSE, None, why)
+    return Cell(Verdict.REFUSE, None, why, code)

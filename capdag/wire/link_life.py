@@ -77,8 +77,8 @@ _NOT_FIRST = _wrong("the first frame must be HELLO, not {type}")
 _NEVER = _wrong("{type} must not go from {direction}")
 _DEAD = _wrong("{type} after the link was over")
 _UNREADABLE = _wrong("{type}")
-_AGAIN = refuse("a second HELLO: ERR PROTOCOL_ERROR")
-_EARLY = refuse("a REQ before POLICY: ERR PROTOCOL_VIOLATION")
+_AGAIN = refuse("PROTOCOL_ERROR", "a second HELLO: the handshake is over")
+_EARLY = refuse("PROTOCOL_VIOLATION", "a REQ came before POLICY")
 
 _HOST_TO_CARTRIDGE = {
     # the host         silent       greeted      open         over
@@ -123,7 +123,7 @@ _CARTRIDGE_TO_HOST = {
     _E.MALFORMED:     (_UNREADABLE, _UNREADABLE, _UNREADABLE, _DEAD),
 }  # fmt: skip
 
-_EARLY_CALL = refuse("a call before identity is proved: ERR PROTOCOL_VIOLATION")
+_EARLY_CALL = refuse("PROTOCOL_VIOLATION", "a call was made before its identity was proved")
 _NOT_NOTIFY = _wrong("the first frame must be RELAY_NOTIFY, not {type}")
 
 _SWITCH_TO_HOST = {

@@ -37,7 +37,7 @@ _BEGIN = Cell(Verdict.TAKE, RequestState.BODY)
 _BODY_END = Cell(Verdict.TAKE, RequestState.ANSWER)
 _CANCEL = Cell(Verdict.TAKE, RequestState.CANCELLED)
 _END = Cell(Verdict.TAKE, RequestState.NONE)
-_TWICE = refuse("this id is live: a new request needs a new one")
+_TWICE = refuse("PROTOCOL_VIOLATION", "a request of this id is live: use a new id for each")
 _DRAIN: Cell[Any] = Cell(Verdict.DRAIN)
 _ELSE: Cell[Any] = Cell(Verdict.ELSEWHERE)
 

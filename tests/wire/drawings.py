@@ -106,7 +106,12 @@ def _matrix(table: Table[Any, Any]) -> str:
 
 def _words(table: Table[Any, Any]) -> str:
     """List what the refusals and violations of a table say."""
-    words = {f"{cell.verdict}: {_plain(cell.why)}" for row in table.values() for cell in row.values() if cell.why}
+    words = {
+        f"{cell.verdict} {cell.code}".strip() + f": {_plain(cell.why)}"
+        for row in table.values()
+        for cell in row.values()
+        if cell.why
+    }
     return "\n".join(f"- {line}" for line in sorted(words) if not line.endswith(": TYPE"))
 
 
