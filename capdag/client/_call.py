@@ -178,6 +178,10 @@ class Call:
         with trio.move_on_after(PARKED_FLUSH):
             await self._news.wait()
             return
+        # Nothing is ready, so what is owed belongs to items of which only a part has come: with a window as small as
+        # that part, the rest waits for this very grant.
+        _, self._used = self._inbox.take()
+        self._grant_used()
         self._grant({stream: stream.window.flush() for stream in self._open})
         await self._news.wait()
 

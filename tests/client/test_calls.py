@@ -295,15 +295,15 @@ async def test_credit_is_granted_as_batches_are_used(kind: LinkKind, clock: Mock
         assert (grant.fields[19], grant.stream_id, grant.meta) == (16, "out-0", {"credit_dir": "response"})
 
 
-async def test_continuations_of_an_item_are_granted_as_they_come(kind: LinkKind, clock: MockClock | None) -> None:
-    """Else an item longer than the window could never come."""
-    small = DEFAULT_LIMITS._replace(initial_credit=2)
+@pytest.mark.parametrize("window", [1, 2])
+async def test_an_item_longer_than_the_window_comes_whole(kind: LinkKind, clock: MockClock | None, window: int) -> None:
+    small = DEFAULT_LIMITS._replace(initial_credit=window)
     async with (
         open_switch() as switch,
         ready(switch, "m0", kind, ECHO, limits=small) as master,
         Client(switch).call(ECHO) as call,
     ):
-        answer, credit = await begin(master), SendWindow(2)
+        answer, credit = await begin(master), SendWindow(window)
         master.send(answer.start(is_sequence=True))
 
         async def serve() -> None:
