@@ -21,47 +21,63 @@ class AttributionClass(StrEnum):
     USER = "user"
 
 
+class Retry(StrEnum):
+    """What it is worth to send the same request again (protocol-spec/errors.md)."""
+
+    NO = "no"
+    """It fails in the same way until somebody changes something: the request, the set-up, or code."""
+    NOW = "now"
+    """What failed was one process or link, and the next may be another."""
+    LATER = "later"
+    """What is missing comes with time: room, a process that starts, a host."""
+
+
 class CodeFacts(NamedTuple):
     """One row of the code table.
 
     `attribution` is the class we send with the code; `status` the HTTP status (0: the caller is gone, nothing is
-    sent); `type` and `http_code` go in the HTTP body; `retryable` says whether the same request may succeed later.
+    sent); `type` and `http_code` go in the HTTP body; `retry` holds as long as nothing of the answer has been seen.
     """
 
     attribution: AttributionClass
     status: int
     type: str
     http_code: str
-    retryable: bool
+    retry: Retry
+
+    @property
+    def retryable(self) -> bool:
+        """True if the same request may succeed, now or later."""
+        return self.retry is not Retry.NO
 
 
-_A = AttributionClass
+_A, _R = AttributionClass, Retry
 
 CODES: Mapping[str, CodeFacts] = {
-    "INVALID_REQUEST": CodeFacts(_A.INPUT, 400, "invalid_request_error", "invalid_request", False),
-    "CONTEXT_LENGTH_EXCEEDED": CodeFacts(_A.INPUT, 400, "invalid_request_error", "context_length_exceeded", False),
-    "NO_HANDLER": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "no_handler", True),
-    "SPAWN_FAILED": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "spawn_failed", True),
-    "MODEL_LOAD_FAILED": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "model_load_failed", False),
-    "CARTRIDGE_DIED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "cartridge_died", True),
-    "CARTRIDGE_UNHEALTHY": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "cartridge_unhealthy", True),
-    "CARTRIDGE_RETIRED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "cartridge_retired", True),
-    "MASTER_DIED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "master_died", True),
-    "OOM_KILLED": CodeFacts(_A.RESOURCE, 502, "server_error", "oom_killed", True),
-    "HANDLER_ERROR": CodeFacts(_A.INTERNAL, 502, "server_error", "handler_error", False),
-    "PROTOCOL_ERROR": CodeFacts(_A.INTERNAL, 502, "server_error", "protocol_error", False),
-    "PROTOCOL_VIOLATION": CodeFacts(_A.INTERNAL, 502, "server_error", "protocol_violation", False),
-    "CREDIT_VIOLATION": CodeFacts(_A.INTERNAL, 502, "server_error", "credit_violation", False),
-    "UNKNOWN_POOL": CodeFacts(_A.INTERNAL, 502, "server_error", "unknown_pool", False),
-    "NETWORK_POLICY": CodeFacts(_A.USER, 502, "server_error", "network_policy", False),
-    "NETWORK_POLICY_UNSET": CodeFacts(_A.INTERNAL, 502, "server_error", "network_policy_unset", False),
-    "QUEUE_FULL": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", True),
-    "TABLE_FULL": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", True),
-    "DEBT_LIMIT": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", True),
-    "DEADLINE_EXCEEDED": CodeFacts(_A.RESOURCE, 504, "server_error", "deadline_exceeded", False),
-    "ABORTED": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "aborted", True),
-    "ABORTED_COLLATERAL": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "aborted_collateral", True),
-    "CANCELLED": CodeFacts(_A.USER, 0, "server_error", "cancelled", False),
+    "INVALID_REQUEST": CodeFacts(_A.INPUT, 400, "invalid_request_error", "invalid_request", _R.NO),
+    "CONTEXT_LENGTH_EXCEEDED": CodeFacts(_A.INPUT, 400, "invalid_request_error", "context_length_exceeded", _R.NO),
+    "NO_HANDLER": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "no_handler", _R.LATER),
+    "SPAWN_FAILED": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "spawn_failed", _R.LATER),
+    "MODEL_LOAD_FAILED": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "model_load_failed", _R.NO),
+    "CARTRIDGE_DIED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "cartridge_died", _R.NOW),
+    "CARTRIDGE_UNHEALTHY": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "cartridge_unhealthy", _R.NOW),
+    "CARTRIDGE_RETIRED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "cartridge_retired", _R.NOW),
+    "MASTER_DIED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "master_died", _R.NOW),
+    "OOM_KILLED": CodeFacts(_A.RESOURCE, 502, "server_error", "oom_killed", _R.NOW),
+    "HANDLER_ERROR": CodeFacts(_A.INTERNAL, 502, "server_error", "handler_error", _R.NO),
+    "PROTOCOL_ERROR": CodeFacts(_A.INTERNAL, 502, "server_error", "protocol_error", _R.NO),
+    "PROTOCOL_VIOLATION": CodeFacts(_A.INTERNAL, 502, "server_error", "protocol_violation", _R.NO),
+    "CREDIT_VIOLATION": CodeFacts(_A.INTERNAL, 502, "server_error", "credit_violation", _R.NO),
+    "UNKNOWN_POOL": CodeFacts(_A.INTERNAL, 502, "server_error", "unknown_pool", _R.NO),
+    "NETWORK_POLICY": CodeFacts(_A.USER, 502, "server_error", "network_policy", _R.NO),
+    "NETWORK_POLICY_UNSET": CodeFacts(_A.INTERNAL, 502, "server_error", "network_policy_unset", _R.NO),
+    "QUEUE_FULL": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", _R.LATER),
+    "TABLE_FULL": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", _R.LATER),
+    "DEBT_LIMIT": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", _R.LATER),
+    "DEADLINE_EXCEEDED": CodeFacts(_A.RESOURCE, 504, "server_error", "deadline_exceeded", _R.NO),
+    "ABORTED": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "aborted", _R.LATER),
+    "ABORTED_COLLATERAL": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "aborted_collateral", _R.NOW),
+    "CANCELLED": CodeFacts(_A.USER, 0, "server_error", "cancelled", _R.NO),
 }
 """Every code this project sends, closed. A foreign cartridge may send others: see `facts_of`."""
 
@@ -75,7 +91,7 @@ def facts_of(code: str, attribution: AttributionClass) -> CodeFacts:
         return known
     status = _FOREIGN_STATUS[attribution]
     kind = "invalid_request_error" if status == 400 else "server_error"
-    return CodeFacts(attribution, status, kind, code.lower(), attribution is _A.RESOURCE)
+    return CodeFacts(attribution, status, kind, code.lower(), _R.LATER if attribution is _A.RESOURCE else _R.NO)
 
 
 class CapdagError(Exception):

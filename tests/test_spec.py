@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from capdag.errors import CODES
@@ -18,17 +20,42 @@ def rows(page: str) -> list[list[str]]:
 
 
 def test_error_codes() -> None:
-    found = {row[0]: row[1:] for row in rows("errors.md")[2:]}
+    found = {row[0]: row[1:6] for row in rows("errors.md") if row[0].strip("`") in CODES}
     assert found == {
         code: [
             facts.attribution,
             str(facts.status or "none"),
             facts.type,
             facts.http_code,
-            "yes" if facts.retryable else "no",
+            facts.retry,
         ]
         for code, facts in CODES.items()
     }
+
+
+_CODED = {"Failure", "failure", "CartridgeError", "CancelReason", "Fault", "refuse", "RequestFailedError"}
+"""Calls whose first argument is an error code."""
+
+
+def codes_in(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CODED:
+            yield from (one.value for one in node.args[:1] if isinstance(one, ast.Constant))
+        elif isinstance(node, ast.ClassDef):
+            for line in node.body:
+                if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "code":
+                    yield ast.literal_eval(line.value)
+
+
+def test_no_other_code_is_sent() -> None:
+    sent = {
+        code
+        for room in ("capdag", "cartridges")
+        for path in SPEC.parent.glob(f"{room}/**/*.py")
+        for code in codes_in(path)
+    }
+    assert len(sent) > 15
+    assert sent <= set(CODES)
 
 
 def test_frame_types() -> None:
