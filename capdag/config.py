@@ -75,6 +75,7 @@ class HostConfig(_Table, frozen=True):
     cancel_grace_idle: Seconds | UnsetType = UNSET
     cancel_grace_busy: Seconds | UnsetType = UNSET
     stop_grace: Seconds | UnsetType = UNSET
+    exit_patience: Seconds | UnsetType = UNSET
     idle_timeout: Seconds | UnsetType = UNSET
     flush_timeout: Seconds | UnsetType = UNSET
     republish_interval: Seconds | UnsetType = UNSET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import BinaryIO
+from io import FileIO
 
 import trio
 
@@ -84,18 +84,20 @@ def _split(word: str, taken: Sequence[str]) -> tuple[str, str]:
 
 
 def _open(value: str) -> bytes | AsyncIterator[bytes]:
-    if value == "-":
-        return _pieces(sys.stdin.buffer)
-    if not value.startswith("@"):
+    """Return the value, or what reads it as it comes. Raises ConfigError for a file that cannot be read."""
+    if value != "-" and not value.startswith("@"):
         return value.encode()
     try:
-        return _pieces(open(value[1:], "rb"))
+        # Unbuffered: a thread that is left waiting in a read must not hold a lock that the interpreter's end needs.
+        if value == "-":
+            return _pieces(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
+        return _pieces(open(value[1:], "rb", buffering=0))
     except OSError as error:
-        raise ConfigError(f"cannot read {value[1:]}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {value[1:] or 'stdin'}: {error.strerror}") from None
 
 
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Yield a file as it comes. A thread that still waits for a terminal when the call ends is left behind."""
+async def _pieces(file: FileIO) -> AsyncIterator[bytes]:
+    """Yield a file as it comes. A thread that still waits for input when the call ends is left behind."""
     with file:
-        while piece := await trio.to_thread.run_sync(file.read1, _READ_SIZE, abandon_on_cancel=True):  # type: ignore[attr-defined]
+        while piece := await trio.to_thread.run_sync(file.read, _READ_SIZE, abandon_on_cancel=True):
             yield piece

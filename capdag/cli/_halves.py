@@ -57,7 +57,7 @@ async def _host(config: Config, roster: Roster, listen: Path | None, connect: Pa
         if listen is not None:
             nursery.start_soon(_accept, listen, run, half.serve)
         if connect is not None:
-            nursery.start_soon(_keep_connected, connect, half.serve)
+            nursery.start_soon(keep_connected, connect, half.serve)
         await stop.wait()
         await half.shutdown()
         nursery.cancel_scope.cancel()
@@ -105,7 +105,7 @@ def run_gateway(config: Config, hosts: Sequence[Path], listen: Path | None) -> N
 async def _gateway(config: Config, hosts: Sequence[Path], listen: Path | None, stop: trio.Event) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
         for path in hosts:
-            nursery.start_soon(_keep_connected, path, partial(_attach, switch, path.name))
+            nursery.start_soon(keep_connected, path, partial(_attach, switch, path.name))
         if listen is not None:
             names = (f"{listen.name}#{number}" for number in count(1))
             nursery.start_soon(_accept, listen, run, lambda sock: _attach(switch, next(names), sock))
@@ -133,9 +133,13 @@ async def _accept(path: Path, run: Run, use: Use) -> None:
                 nursery.start_soon(use, await listener.accept())
 
 
-async def _keep_connected(path: Path, use: Use) -> None:
-    """Give a connection to `path` to `use`, and another one when that has ended, until cancelled."""
+async def keep_connected(path: Path, use: Use) -> None:
+    """Give a connection to `path` to `use`, and another one when that has ended, until cancelled.
+
+    The pause between two grows while none of them lasts: the other side may have turned us away.
+    """
     complain_at = trio.current_time() + PATIENCE
+    pause = RETRY_INTERVAL
     while True:
         try:
             sock = connect_unix(path)
@@ -144,6 +148,9 @@ async def _keep_connected(path: Path, use: Use) -> None:
                 _log.warning("%s (trying on)", error)
                 complain_at = math.inf
         else:
+            began = trio.current_time()
             await use(sock)
-            complain_at = trio.current_time() + PATIENCE
-        await trio.sleep(RETRY_INTERVAL)
+            ended = trio.current_time()
+            complain_at = ended + PATIENCE
+            pause = RETRY_INTERVAL if ended - began >= PATIENCE else min(2 * pause, PATIENCE)
+        await trio.sleep(pause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ from capdag.wire import FrameView
 
 from ._roster import Roster
 
+_log = logging.getLogger(__name__)
+
 
 async def learn_caps(roster: Roster, guardian: Guardian, settings: HostSettings) -> Roster:
     """Return the roster with the caps of every cartridge that had none, all asked at once.
@@ -26,6 +29,8 @@ async def learn_caps(roster: Roster, guardian: Guardian, settings: HostSettings)
     One that does not start, within the host's timeouts, is left out and its reason becomes a notice.
     """
     learners = {record.id: _Learner(record, settings) for record in roster.records if not record.caps}
+    if learners:
+        _log.info("starting %s once, to learn what it can do", ", ".join(learners))
     async with trio.open_nursery() as nursery:
         for learner in learners.values():
             nursery.start_soon(learner.run, guardian)

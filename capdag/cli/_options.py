@@ -90,4 +90,6 @@ def settle_config(
 
 def log_to_stderr(level: str) -> None:
     """Send the log to stderr, a line a message."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,12 +76,14 @@ def test_an_argument_beside_the_main_input_goes_by_its_media() -> None:
     assert (image.media_urn, image.data) == ("media:octets", b"pixels")
 
 
-async def test_stdin_is_the_main_input_when_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stdin_is_the_main_input_when_nothing_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "input").write_bytes(b"from stdin")
     for words in ([], ["-"], ["media:octets=-"]):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from stdin")))
-        (argument,) = read_arguments(words, ECHO)
-        assert not isinstance(argument.data, bytes)
-        assert b"".join([piece async for piece in argument.data]) == b"from stdin"
+        with (tmp_path / "input").open() as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            (argument,) = read_arguments(words, ECHO)
+            assert not isinstance(argument.data, bytes)
+            assert b"".join([piece async for piece in argument.data]) == b"from stdin"
 
 
 def test_a_capability_without_input_takes_nothing() -> None:

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,19 @@ def test_ctrl_c_cancels_the_call(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b"interrupted; the call was cancelled" in errors
     assert b"Traceback" not in errors
+
+
+def test_ctrl_c_does_not_wait_for_stdin(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "capdag", "call", "echo", "--log-level", "info"]
+    pipe, env = subprocess.PIPE, environment(tmp_path / "run")
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
+        assert process.stderr is not None
+        while b"is ready" not in (line := process.stderr.readline()):
+            assert line, "it ended"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+        assert b"Error: interrupted; the call was cancelled\n" in process.stderr.read()
 
 
 def test_a_reader_that_has_enough_ends_the_call(tmp_path: Path) -> None:

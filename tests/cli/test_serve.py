@@ -9,11 +9,13 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 
-from tests.cli.servers import capdag, eventually, serving
+from tests.cli.servers import Server, capdag, eventually, serving
 from tests.leaks import alive
 
 UPPER = shlex.join([sys.executable, str(Path(__file__).with_name("upper.py"))])
@@ -24,19 +26,27 @@ def _no_models(tmp_path: Path) -> tuple[str, ...]:
     return "--port", "0", "--models", str(tmp_path / "models")
 
 
-def test_it_says_what_is_served_where(tmp_path: Path) -> None:
-    options = _no_models(tmp_path)
-    (tmp_path / "models" / "torn.gguf").write_bytes(b"GGUF\0\0")
-    with serving(tmp_path / "run", *options, "--cartridge", UPPER) as server:
-        assert httpx.get(f"{server.url}/v1/models").json()["object"] == "list"
-        assert f"models in {tmp_path}/models:" in server.output
-        assert f"torn  BROKEN: {tmp_path}/models/torn.gguf is not a usable GGUF file" in server.output
-        assert f"cartridge upper: {UPPER}" in server.output
-        assert "cartridge echo: " in server.output
-        admin = Path(server.wait_for(r"capdag ps reaches it by (\S+\.sock)")[1])
-        assert admin.parent == server.folder
-        assert stat.S_IMODE(server.folder.stat().st_mode) == 0o700
-        assert stat.S_IMODE(admin.stat().st_mode) == 0o600
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a server for tests that only look at it."""
+    folder = tmp_path_factory.mktemp("shared")
+    options = _no_models(folder)
+    (folder / "models" / "torn.gguf").write_bytes(b"GGUF\0\0")
+    with serving(folder / "run", *options, "--cartridge", UPPER) as server:
+        assert server.url
+        yield server
+
+
+def test_it_says_what_is_served_where(shared: Server) -> None:
+    models = shared.runtime.parent / "models"
+    assert f"models in {models}:" in shared.output
+    assert f"torn  BROKEN: {models}/torn.gguf is not a usable GGUF file" in shared.output
+    assert f"cartridge upper: {UPPER}" in shared.output
+    assert "cartridge echo: " in shared.output
+    admin = Path(shared.wait_for(r"capdag ps reaches it by (\S+\.sock)")[1])
+    assert admin.parent == shared.folder
+    assert stat.S_IMODE(shared.folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(admin.stat().st_mode) == 0o600
 
 
 def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
@@ -113,29 +123,27 @@ def test_the_next_server_cleans_up_after_one_that_died_with_its_guardian(tmp_pat
         assert list(second.folder.iterdir()) == []
 
 
-def test_ps_shows_cartridges_and_resets_one(tmp_path: Path) -> None:
-    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
-        port = server.url.rpartition(":")[2]
-        shown = capdag(server.runtime, "ps").stdout.decode().splitlines()
-        assert shown[0] == f"port {port}"
-        assert shown[1].split()[:3] == ["CARTRIDGE", "STATE", "PID"]
-        assert any(line.split()[:2] == ["echo", "registered"] for line in shown[2:])
-        whole = json.loads(capdag(server.runtime, "ps", "--json", "--port", port).stdout)
-        assert whole[port]["host"]["cartridges"][0]["id"] == "echo"
-        done = capdag(server.runtime, "ps", "--reset", "echo")
-        assert (done.returncode, done.stdout) == (0, b"echo starts again at its next request\n")
-        done = capdag(server.runtime, "ps", "--reset", "ekko")
-        assert done.returncode == 1
-        assert b"there is no cartridge 'ekko'; the cartridges are: echo" in done.stderr
+def test_ps_shows_cartridges_and_resets_one(shared: Server) -> None:
+    port = shared.url.rpartition(":")[2]
+    shown = capdag(shared.runtime, "ps").stdout.decode().splitlines()
+    assert shown[0] == f"port {port}"
+    assert shown[1].split()[:3] == ["CARTRIDGE", "STATE", "PID"]
+    assert any(line.split()[:2] == ["echo", "registered"] for line in shown[2:])
+    whole = json.loads(capdag(shared.runtime, "ps", "--json", "--port", port).stdout)
+    assert "echo" in [cartridge["id"] for cartridge in whole[port]["host"]["cartridges"]]
+    done = capdag(shared.runtime, "ps", "--reset", "echo")
+    assert (done.returncode, done.stdout) == (0, b"echo starts again at its next request\n")
+    done = capdag(shared.runtime, "ps", "--reset", "ekko")
+    assert done.returncode == 1
+    assert b"there is no cartridge 'ekko'; the cartridges are: echo" in done.stderr
 
 
-def test_the_admin_socket_serves_the_same_application(tmp_path: Path) -> None:
-    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
-        admin = server.wait_for(r"capdag ps reaches it by (\S+)")[1]
-        with httpx.Client(transport=httpx.HTTPTransport(uds=admin)) as client:
-            assert client.get("http://localhost/v1/models").status_code == 200
-            assert client.get("http://localhost/_capdag/ps").status_code == 200
-        assert httpx.get(f"{server.url}/_capdag/ps").status_code == 404
+def test_the_admin_socket_serves_models_too_and_the_port_no_admin(shared: Server) -> None:
+    admin = shared.wait_for(r"capdag ps reaches it by (\S+)")[1]
+    with httpx.Client(transport=httpx.HTTPTransport(uds=admin)) as client:
+        assert client.get("http://localhost/v1/models").status_code == 200
+        assert client.get("http://localhost/_capdag/ps").status_code == 200
+    assert httpx.get(f"{shared.url}/_capdag/ps").status_code == 404
 
 
 def test_other_machines_are_let_in_only_when_told_so(tmp_path: Path) -> None:
@@ -148,12 +156,12 @@ def test_other_machines_are_let_in_only_when_told_so(tmp_path: Path) -> None:
         assert httpx.get(f"http://127.0.0.1:{port}/v1/models").status_code == 200
 
 
-def test_a_foreign_host_name_is_refused_on_loopback(tmp_path: Path) -> None:
-    with serving(tmp_path / "run", *_no_models(tmp_path)) as server:
-        evil = httpx.get(f"{server.url}/v1/models", headers={"Host": "evil.example"})
-        assert evil.status_code == 403
-        crossed = httpx.get(f"{server.url}/v1/models", headers={"Origin": "https://evil.example"})
-        assert [name for name in crossed.headers if name.startswith("access-control")] == []
+def test_a_foreign_host_name_is_refused_on_loopback(shared: Server) -> None:
+    evil = httpx.get(f"{shared.url}/v1/models", headers={"Host": "evil.example"})
+    assert evil.status_code == 403
+    crossed = httpx.get(f"{shared.url}/v1/models", headers={"Origin": "https://evil.example"})
+    assert crossed.status_code == 200
+    assert [name for name in crossed.headers if name.startswith("access-control")] == []
 
 
 def test_a_cartridge_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:

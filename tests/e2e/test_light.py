@@ -155,6 +155,24 @@ def test_a_killed_server_takes_the_children_of_cartridges_with_it(tmp_path: Path
         _assert_nothing_left(server, started)
 
 
+def test_the_next_server_ends_what_one_left_that_died_with_its_guardian(
+    tmp_path: Path, models: Path, config: Path
+) -> None:
+    with _serve(tmp_path, models, config) as first:
+        with _client(first) as client:
+            pieces = _endless(client)
+            assert next(piece for piece in pieces if piece) == "a"
+            orphan = _engine(first)
+            orphan.suspend()
+            first.find("_guardian_main").kill()
+            first.process.kill()
+        assert alive(orphan.pid)
+    with _serve(tmp_path, models, config) as second:
+        assert second.url
+        second.wait_for(rf"cleaned up after the host .* 1 processes ended \[{orphan.pid}\]")
+        assert not alive(orphan.pid)
+
+
 def _assert_nothing_left(server: Server, started: list[int]) -> None:
     deadline = time.monotonic() + 5
     eventually(lambda: not any(map(alive, started)), 5, "its processes are gone")
@@ -175,6 +193,20 @@ def test_ctrl_c_lets_a_short_answer_end(tmp_path: Path, models: Path, config: Pa
         server.send(signal.SIGINT)
         assert "a" + "".join(texts) == ALPHABET * 20
         assert server.ended(10) == 0, server.output
+
+
+@both_shapes
+def test_ctrl_c_ends_a_long_answer_with_an_error(tmp_path: Path, models: Path, config: Path, shape: list[str]) -> None:
+    with config.open("a") as file:
+        file.write("drain = 0.5\n")
+    with _serve(tmp_path, models, config, *shape) as server, _client(server) as client:
+        pieces = _endless(client)
+        assert next(piece for piece in pieces if piece) == "a"
+        server.send(signal.SIGINT)
+        with pytest.raises(openai.APIError, match="the server is shutting down"):
+            list(pieces)
+        assert server.ended(10) == 0, server.output
+        assert list(server.folder.iterdir()) == []
 
 
 def test_a_reader_that_stalls_holds_neither_its_request_nor_the_shutdown(
