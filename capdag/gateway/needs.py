@@ -1,0 +1,72 @@
+"""What a request needs, as a cap URN (protocol-spec/caps.md, Ability tags): the only place that knows which field asks
+for which ability. Whoever has all of it is eligible, by dispatch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from capdag.urn import CapUrn, MediaUrn
+
+from .catalogue import slug_of
+
+if TYPE_CHECKING:
+    # At run time the import goes the other way: reading a body includes saying what it needs.
+    from .bodies import ChatBody, Message
+
+_IN: Final = MediaUrn.parse("media:chat-request;enc=utf-8;fmt=json;record")
+_OUT: Final = MediaUrn.parse("media:chat-event;list;record")
+_BY_PART: Final = {"image_url": "vision", "input_audio": "audio", "file": "files"}
+"""The ability that reads a kind of message part. Text needs none; kinds nobody knows are the cartridge's to refuse."""
+_BYTES_PER_TOKEN: Final = 4
+"""Of UTF-8. English has about 4, program text and other scripts have fewer: the estimate is a low one."""
+
+
+def chat_needs(body: ChatBody, *, any_model: bool = False) -> str:
+    """Return the canonical text of the cap that a checked chat body asks for.
+
+    With `any_model` the body's model is not asked for and models compete, so the request asks for the rung of the
+    context ladder on which its texts and the answer have room by estimate. The exact check is the cartridge's.
+    """
+    abilities = {*_of_fields(body), *(ability for message in body.messages for ability in _of_message(message))}
+    if any_model:
+        return _cap_text(None, frozenset({*abilities, *_rung(body)}))
+    return _cap_text(slug_of(body.model), frozenset(abilities))
+
+
+def _of_fields(body: ChatBody) -> Iterator[str]:
+    if body.tools and body.tool_choice != "none":
+        yield "tools"
+    if body.response_format is not None and body.response_format.type != "text":
+        yield "json-schema"
+    if body.logprobs:
+        yield "logprobs"
+
+
+def _of_message(message: Message) -> Iterator[str]:
+    if message.tool_calls or message.role in ("tool", "function"):
+        yield "tools"
+    if isinstance(message.content, list):
+        yield from (_BY_PART[part.type] for part in message.content if part.type in _BY_PART)
+
+
+def _rung(body: ChatBody) -> Iterator[str]:
+    """Yield the first rung with room for prompt and answer; there is none below 2 Ki tokens."""
+    size = sum(len(text.encode()) for message in body.messages for text in _texts(message))
+    tokens = size // _BYTES_PER_TOKEN + (body.max_completion_tokens or body.max_tokens or 0)
+    if tokens > 1024:
+        yield f"ctx-{1 << ((tokens - 1) // 1024).bit_length()}k"
+
+
+def _texts(message: Message) -> Iterator[str]:
+    if isinstance(message.content, str):
+        yield message.content
+    elif message.content is not None:
+        yield from (part.text for part in message.content if part.text is not None)
+
+
+@lru_cache(1024)
+def _cap_text(model: str | None, abilities: frozenset[str]) -> str:
+    tags = dict.fromkeys(("chat", *abilities), "*")
+    return str(CapUrn(_IN, _OUT, tags=tags if model is None else {**tags, "model": model}))
