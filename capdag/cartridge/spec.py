@@ -17,10 +17,12 @@ class Record(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """A cartridge package. `command` starts it, `requires` names the modules that must be importable for that, and
-    `records` lists the processes it offers for a folder of models."""
+    """A cartridge package. `command` starts it, `requires` names the modules that must be importable for that,
+    `records` lists the processes it offers for a folder of models, and `libraries` names the shared libraries its
+    engine needs from the system, each with what brings it."""
 
     name: str
     command: tuple[str, ...]
     requires: tuple[str, ...]
     records: Callable[[Path], list[Record]]
+    libraries: tuple[tuple[str, str], ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import re
 import shlex
@@ -58,10 +59,21 @@ def _installed_specs(notices: list[str]) -> Iterator[Spec]:
             notices.append(f"cartridge {entry.name} is not served: {entry.value} cannot be loaded ({error})")
             continue
         missing = [module for module in spec.requires if find_spec(module) is None]
+        absent = [f"{name} is missing: {remedy}" for name, remedy in spec.libraries if not _loads(name)]
         if missing:
             notices.append(f"cartridge {spec.name} is not served: install it with {_install_command(entry, missing)}")
+        elif absent:
+            notices.append(f"cartridge {spec.name} is not served: {'; '.join(absent)}")
         else:
             yield spec
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _install_command(entry: EntryPoint, missing: Sequence[str]) -> str:

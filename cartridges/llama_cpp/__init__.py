@@ -12,7 +12,7 @@ from capdag.cartridge.spec import Record, Spec
 from capdag.models import check_slugs, list_models
 
 from .serving import NAME, add_model, new_cartridge
-from .settings import read_settings
+from .settings import OPENMP, read_settings
 
 
 def records(models_dir: Path) -> list[Record]:
@@ -38,4 +38,5 @@ SPEC = Spec(
     command=(sys.executable, "-m", "capdag.cartridge", "cartridges.llama_cpp.main"),
     requires=("xllamacpp",),
     records=records,
+    libraries=(OPENMP,) if sys.platform == "linux" else (),
 )

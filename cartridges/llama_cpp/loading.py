@@ -16,7 +16,7 @@ from capdag.cartridge import CartridgeError
 from capdag.errors import AttributionClass
 from capdag.models import GgufError, ModelFacts, read_facts
 
-from .settings import Settings
+from .settings import OPENMP, Settings
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -49,7 +49,10 @@ def load(settings: Settings, report: Report) -> xllamacpp.Server:
     except (GgufError, OSError) as error:
         raise _failed(settings, str(error)) from None
     except ImportError as error:
-        reason = f"its engine cannot be imported ({error}): pip install 'capdag-trio[llama]'"
+        library, remedy = OPENMP
+        if library not in str(error):
+            remedy = "pip install 'capdag-trio[llama]'"
+        reason = f"its engine cannot be imported ({error}): {remedy}"
         raise _failed(settings, reason) from None
 
 

@@ -10,6 +10,9 @@ import msgspec
 
 from capdag.errors import ConfigError
 
+OPENMP = ("libgomp.so.1", "install the GNU OpenMP library (Debian, Ubuntu: sudo apt install libgomp1)")
+"""The one library that the engine's wheel leaves to the system, and what brings it."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`model` is the id that requests use, `path` its GGUF file. `context` is the tokens of one request, prompt and

@@ -83,6 +83,14 @@ def test_a_missing_engine_is_told_with_the_command_that_brings_it(
     assert [record.id for record in roster.records if record.id.startswith("fake")] == []
 
 
+def test_a_missing_library_is_told_with_what_brings_it(install: Path) -> None:
+    _install(
+        install, FAKE.replace("records)", "records, (('libc.so.6', ''), ('libnone.so.9', 'sudo apt install none')))")
+    )
+    roster = read_roster(Config(), Path("weights"))
+    assert roster.notices == ["cartridge fake is not served: libnone.so.9 is missing: sudo apt install none"]
+
+
 def test_a_package_that_cannot_be_loaded_is_told_and_hinders_nobody(install: Path) -> None:
     _install(install, "import no_such_module")
     roster = read_roster(Config(), Path("weights"))

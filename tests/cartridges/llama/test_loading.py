@@ -76,6 +76,16 @@ def test_the_engine_is_not_installed(alphabet_model: Path, monkeypatch: pytest.M
     assert "pip install 'capdag-trio[llama]'" in str(fails(alphabet_model))
 
 
+def test_a_library_of_the_engine_is_not_installed(alphabet_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_openmp(*_: object) -> None:
+        raise ImportError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(loading, "_construct", without_openmp)
+    said = str(fails(alphabet_model))
+    assert "sudo apt install libgomp1" in said
+    assert "pip install" not in said
+
+
 @pytest.fixture
 def held_load(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], Event]:
     """Count the real loads, and hold each back until the event is set."""
