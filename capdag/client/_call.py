@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
@@ -31,7 +32,7 @@ from ._inbox import Inbox
 
 PARKED_FLUSH = 0.05
 """Seconds on an empty stream after which pending credit is granted: windows along the path may be unequal, and the
-sender may need less than half of ours to be stuck."""
+sender's may be less than half of ours."""
 
 
 class Call:
@@ -50,7 +51,7 @@ class Call:
         """Begin with an open request. For the client."""
         self._request = request
         self._streams = InStreams(request.limits.initial_credit)
-        self._open: dict[InStream, None] = {}
+        self._flush_at: dict[InStream, float] = {}
         self._sender = Sender(request, arguments)
         early, self._early = self._early or [], None
         self.deliver(early)
@@ -78,6 +79,7 @@ class Call:
 
     async def __anext__(self) -> list[CallEvent]:
         self._grant_used()
+        self._flush()
         if self._inbox:
             await trio.lowlevel.checkpoint()
         while not self._inbox:
@@ -86,6 +88,7 @@ class Call:
             if self._over:
                 raise StopAsyncIteration
             await self._park()
+            self._flush()
         events, self._used = self._inbox.take()
         return events
 
@@ -113,7 +116,6 @@ class Call:
 
     def _take_start(self, view: FrameView) -> None:
         stream = self._streams.start(view)
-        self._open[stream] = None
         self._inbox.add(StreamStarted(stream.head), len(view.body))
 
     def _take_chunk(self, view: FrameView) -> None:
@@ -122,12 +124,13 @@ class Call:
         for value in received.values:
             self._inbox.add(Value(stream.head, value, received.meta))
         self._inbox.owe(stream, received.owed)
+        self._watch(stream)
         self._grant({stream: received.grant_now})
 
     def _take_stream_end(self, view: FrameView) -> None:
         stream = self._streams.of(view)
         stream.end(view)
-        del self._open[stream]
+        self._flush_at.pop(stream, None)
         self._inbox.add(StreamEnded(stream.head))
 
     def _take_log(self, view: FrameView) -> None:
@@ -171,19 +174,34 @@ class Call:
 
     def _grant_used(self) -> None:
         used, self._used = self._used, Counter()
+        for stream in used:
+            self._watch(stream)
         self._grant({stream: stream.window.consume(chunks) for stream, chunks in used.items()})
+
+    def _watch(self, stream: InStream) -> None:
+        """Something of a stream has come or been used: what is pending then is granted if nothing more comes."""
+        if not stream.ended:
+            self._flush_at[stream] = trio.current_time() + PARKED_FLUSH
 
     async def _park(self) -> None:
         self._news = trio.Event()
-        with trio.move_on_after(PARKED_FLUSH):
+        with trio.move_on_at(min(self._flush_at.values(), default=math.inf)):
             await self._news.wait()
+
+    def _flush(self) -> None:
+        """Grant what is pending of streams that have been empty for a while."""
+        now = trio.current_time()
+        empty = [stream for stream, due in self._flush_at.items() if due <= now]
+        if not empty:
             return
-        # Nothing is ready, so what is owed belongs to items of which only a part has come: with a window as small as
-        # that part, the rest waits for this very grant.
-        _, self._used = self._inbox.take()
-        self._grant_used()
-        self._grant({stream: stream.window.flush() for stream in self._open})
-        await self._news.wait()
+        if not self._inbox.has_values:
+            # What is owed belongs to items of which only a part has come: with a window as small as that part, the
+            # rest waits for this very grant.
+            self._used = self._inbox.take_owed()
+            self._grant_used()
+        for stream in empty:
+            del self._flush_at[stream]
+        self._grant({stream: stream.window.flush() for stream in empty})
 
     def _grant(self, grants: Mapping[InStream, int]) -> None:
         frames: list[Frame] = [

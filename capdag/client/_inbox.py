@@ -29,11 +29,16 @@ class Inbox:
     def __init__(self) -> None:
         self.dropped_logs = 0
         self._entries: list[_Entry] = []
-        self._uncredited = 0
+        self._uncredited = self._uncredited_entries = 0
         self._owed: Counter[InStream] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._entries)
+
+    @property
+    def has_values(self) -> bool:
+        """True if anything waits that is under credit."""
+        return len(self._entries) > self._uncredited_entries
 
     def add(self, event: CallEvent, size: int = 0) -> None:
         """Queue an event. `size` is that of its frame if no credit covers it.
@@ -42,6 +47,7 @@ class Inbox:
         """
         self._entries.append(_Entry(event, size))
         self._uncredited += size
+        self._uncredited_entries += size > 0
         if self._uncredited > UNCREDITED_LIMIT:
             self._give_up_logs()
 
@@ -51,9 +57,14 @@ class Inbox:
 
     def take(self) -> tuple[list[CallEvent], Counter[InStream]]:
         """Return everything queued, and what is to be granted once it has been used."""
-        events, owed = [entry.event for entry in self._entries], self._owed
-        self._entries, self._owed, self._uncredited = [], Counter(), 0
-        return events, owed
+        events = [entry.event for entry in self._entries]
+        self._entries, self._uncredited, self._uncredited_entries = [], 0, 0
+        return events, self.take_owed()
+
+    def take_owed(self) -> Counter[InStream]:
+        """Return what is to be granted, leaving the events."""
+        owed, self._owed = self._owed, Counter()
+        return owed
 
     def _give_up_logs(self) -> None:
         """Keep the newest progress only, then drop the oldest LOGs down to half the limit, so that a flood costs
@@ -69,6 +80,7 @@ class Inbox:
             else:
                 self._entries.append(entry)
         self._uncredited = sum(entry.size for entry in self._entries)
+        self._uncredited_entries = sum(entry.size > 0 for entry in self._entries)
         if self._uncredited > UNCREDITED_LIMIT:
             raise RemoteProtocolError(f"more than {UNCREDITED_LIMIT} bytes of STREAM_START frames wait unread")
 

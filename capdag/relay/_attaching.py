@@ -68,17 +68,14 @@ class Attaching:
 
     def notify(self, master: Master, view: FrameView) -> None:
         """Take a RELAY_NOTIFY. Raises RemoteProtocolError."""
-        notice = read_notify(view)
+        notice, is_first = read_notify(view), master.notice is None
         master.notice = notice
         master.limits = self._settings.limits.negotiate(notice.limits)
         master.max_frame = master.limits.max_frame
         if master.state is MasterState.READY:
             self._masters.offer(master)
-        elif master.state is not MasterState.CHECKING:
-            if notice.caps:
-                self._start_check(master, deferred=master.state is MasterState.IDLE)
-            else:
-                master.state = MasterState.IDLE
+        elif notice.caps and master.check is None:
+            self._start_check(master, deferred=not is_first)
 
     def _start_check(self, master: Master, *, deferred: bool) -> None:
         rid, nonce = uuid4().bytes, os.urandom(_NONCE_SIZE)
@@ -89,7 +86,6 @@ class Attaching:
             master.check = IdentityCheck(nonce)
             frames = identity_request(rid, nonce)
         master.check_rid = rid
-        master.state = MasterState.CHECKING
         too_late = partial(
             self.end, master, f"no answer to the identity check in {self._settings.identity_timeout:g} s"
         )
@@ -102,7 +98,7 @@ class Attaching:
         if master.check is None or not master.check.feed(view):
             return
         self._forget_check(master)
-        master.state = MasterState.READY
+        master.side.prove()
         log.info("host %s is ready", master.name)
         self._masters.offer(master)
 
@@ -114,11 +110,11 @@ class Attaching:
 
     def end(self, master: Master, reason: str) -> None:
         """A host's link has ended, or is ended for `reason`: settle everything it held. Its slot is free again."""
-        if master.state is MasterState.DEAD:
+        if master.ended:
             return
         log.warning("host %s is detached: %s", master.name, reason)
         self._forget_check(master)
-        master.state, master.reason = MasterState.DEAD, reason
+        master.ended, master.reason = True, reason
         self._masters.withdraw(master)
         self._endings.master_died(master, reason)
         self._out.later(master.link.close)
@@ -126,6 +122,6 @@ class Attaching:
     def close(self) -> None:
         """Close every link: the switch is going down, and what they held is settled."""
         for master in self._masters.all():
-            if master.state is not MasterState.DEAD:
-                master.state, master.reason = MasterState.DEAD, "the switch is shutting down"
+            if not master.ended:
+                master.ended, master.reason = True, "the switch is shutting down"
                 master.link.close()

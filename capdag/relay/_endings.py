@@ -20,6 +20,7 @@ from capdag.wire import (
     err_frame,
     view_of,
 )
+from capdag.wire.request_life import RequestState
 
 from ._alarms import Alarms
 from ._flow import NOBODY
@@ -88,9 +89,11 @@ class Endings:
         if terminal is not None:
             self.finish(row, terminal)
             return
-        row.cancel = reason
+        body_is_open = row.body.discard_held() is not None or row.state is RequestState.BODY
+        row.state, row.cancel = RequestState.CANCELLED, reason
         self._send_cancel(row, reason, force_kill)
-        self._abort_body(row, reason)
+        if body_is_open:
+            self._abort_body(row, reason)
         self.refill(row, least=1)
         row.alarm = self._alarms.after(self._cancel_deadline, partial(self._out.turn, partial(self._expire, row)))
 
@@ -101,10 +104,6 @@ class Endings:
 
     def _abort_body(self, row: Row, reason: CancelReason) -> None:
         """End an unfinished body with ERR: the public host knows no CANCEL, and its handler would wait for input."""
-        unseen = row.body.discard_held() is not None
-        if row.body.ended and not unseen:
-            return
-        row.body.ended = True
         error = err_frame(row.rid, reason.failure(), xid=row.xid, seq=row.body.last_seq + 1)
         self._out.put(row.body.sink, view_of(error))
 

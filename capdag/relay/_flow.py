@@ -56,7 +56,7 @@ class Flow:
     """One direction. `sink` receives it; `window` is what the sink offers a stream, `sender_window` what the sender
     was offered (CHUNKs). `pending` is a terminal that waits behind held frames."""
 
-    __slots__ = ("_held", "ended", "last_seq", "loose", "pending", "sender_window", "sink", "streams", "window")
+    __slots__ = ("_held", "last_seq", "loose", "pending", "sender_window", "sink", "streams", "window")
 
     def __init__(self, sink: Sink, window: int, sender_window: int) -> None:
         self.sink = sink
@@ -65,7 +65,6 @@ class Flow:
         self.streams: dict[str, Stream] = {}
         self.loose = Stream(None)
         self.last_seq = -1
-        self.ended = False
         self.pending: FrameView | None = None
         self._held = 0
 
@@ -89,11 +88,9 @@ class Flow:
             stream.ended = True
             if stream.held:
                 return self._hold(stream, view)
-        elif kind in TERMINAL_TYPES:
-            self.ended = True
-            if self._held:
-                self.pending = view
-                return False
+        elif kind in TERMINAL_TYPES and self._held:
+            self.pending = view
+            return False
         return True
 
     def swallow(self, view: FrameView) -> None:

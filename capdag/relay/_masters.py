@@ -12,6 +12,7 @@ from capdag.errors import LocalProtocolError
 from capdag.transport import Link
 from capdag.urn import CapTable, CapUrn, Registration
 from capdag.wire import DEFAULT_LIMITS, FrameView, IdentityCheck, MessageId
+from capdag.wire.link_life import Direction, LinkSide, LinkState
 from capdag.wire.notify import Notice
 
 from ._alarms import Alarm
@@ -45,7 +46,8 @@ class Master:
     def __init__(self, link: Link, name: str) -> None:
         self.link = link
         self.name = name
-        self.state = MasterState.WAITING
+        self.side = LinkSide(Direction.HOST_TO_SWITCH)
+        self.ended = False
         self.reason = ""
         self.limits = DEFAULT_LIMITS
         self.max_frame = DEFAULT_LIMITS.max_frame
@@ -54,6 +56,15 @@ class Master:
         self.check: IdentityCheck | None = None
         self.check_rid: MessageId | None = None
         self.alarm: Alarm | None = None
+
+    @property
+    def state(self) -> MasterState:
+        """Where the master stands."""
+        if self.ended:
+            return MasterState.DEAD
+        if self.side.state is LinkState.GREETED:
+            return MasterState.IDLE if self.check is None else MasterState.CHECKING
+        return MasterState.READY if self.side.state is LinkState.OPEN else MasterState.WAITING
 
     def emit(self, batch: Sequence[FrameView]) -> None:
         """Send on the link."""

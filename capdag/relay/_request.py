@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 from capdag.errors import LocalProtocolError
 from capdag.wire import FLOW_TYPES, USER_CANCEL, CancelReason, Frame, FrameType, FrameView, Limits, MessageId, view_of
+from capdag.wire.life import Verdict
+from capdag.wire.request_life import REQUEST_LIFE, RequestState, Side
 
 from ._endings import Endings
 from ._masters import Master
 from ._outgoing import Outgoing
+from ._passage import Passage
 from ._router import Router
-from ._rows import Row, Rows
+from ._rows import Rows
 
 Deliver = Callable[[list[FrameView]], None]
 """Takes what has come for a request, in order, its terminal last. Synchronous; must not raise."""
@@ -26,8 +29,11 @@ class Request:
 
     max_frame = 2**32  # a caller in this process takes any frame
 
-    def __init__(self, router: Router, rows: Rows, endings: Endings, out: Outgoing, deliver: Deliver) -> None:
+    def __init__(
+        self, router: Router, passage: Passage, rows: Rows, endings: Endings, out: Outgoing, deliver: Deliver
+    ) -> None:
         self._router = router
+        self._passage = passage
         self._rows = rows
         self._endings = endings
         self._out = out
@@ -63,19 +69,18 @@ class Request:
         self._deliver(list(batch))
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Send frames of the body, grants or CLOSE_STREAM; XID and seq are set here.
+        """Send what the life of a request takes from its requester. XID and seq are set here.
 
         Raises LocalProtocolError for a type that is not a caller's to send, or a frame that cannot be encoded.
         """
         for frame in frames:
-            route = FROM_CALLER[frame.frame_type]
-            if route is None:
+            if REQUEST_LIFE[RequestState.BODY][Side.REQUESTER, frame.frame_type].verdict is not Verdict.TAKE:
                 raise LocalProtocolError(f"{frame.frame_type.name} is not a caller's to send")
             if self.ended:
                 break
             frame.routing_id = self._row.xid
             frame.seq = self._row.body.last_seq + 1 if frame.frame_type in FLOW_TYPES else 0
-            route(self._router, self._row, view_of(frame))
+            self._passage.take(self._row, Side.REQUESTER, view_of(frame))
         self._out.flush()
 
     def cancel(self, reason: CancelReason = USER_CANCEL, *, force_kill: bool = False) -> None:
@@ -83,25 +88,3 @@ class Request:
         if not self.ended:
             self._endings.cancel(self._row, reason, force_kill=force_kill)
             self._out.flush()
-
-
-_T = FrameType
-
-FROM_CALLER: Mapping[FrameType, Callable[[Router, Row, FrameView], None] | None] = {
-    _T.HELLO: None,
-    _T.REQ: None,
-    _T.CHUNK: Router.to_handler,
-    _T.END: Router.to_handler,
-    _T.LOG: Router.to_handler,
-    _T.ERR: Router.to_handler,
-    _T.HEARTBEAT: None,
-    _T.STREAM_START: Router.to_handler,
-    _T.STREAM_END: Router.to_handler,
-    _T.RELAY_NOTIFY: None,
-    _T.RELAY_STATE: None,
-    _T.CANCEL: None,
-    _T.CREDIT: Router.credit_answer,
-    _T.CLOSE_STREAM: Router.close_stream,
-    _T.POLICY: None,
-}
-"""What a frame of a caller means, by its type; None: not a caller's to send (for CANCEL there is `cancel`). Total."""

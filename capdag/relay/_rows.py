@@ -6,6 +6,7 @@ from collections import Counter, deque
 from typing import NamedTuple
 
 from capdag.wire import CancelReason, FrameCounts, MessageId, ReleasedRing, RequestTable
+from capdag.wire.request_life import RequestState
 
 from ._alarms import Alarm
 from ._flow import Flow
@@ -17,12 +18,12 @@ RECENT = 64
 class Row:
     """A live request. `body` flows to the handler (its sink is the destination), `answer` to the requester.
 
-    `children` are the calls its handler has made; `cancel` the reason once CANCEL has gone out.
+    `children` are the calls its handler has made; `cancel` is the reason, once CANCEL has gone out.
     """
 
     __slots__ = (
         "alarm", "answer", "body", "cancel", "cap", "children", "created", "force_killed", "is_peer", "last", "parent",
-        "rid", "xid",
+        "rid", "state", "xid",
     )  # fmt: skip
 
     def __init__(self, rid: MessageId, xid: int, cap: str, body: Flow, answer: Flow, *, is_peer: bool) -> None:
@@ -32,6 +33,7 @@ class Row:
         self.body = body
         self.answer = answer
         self.is_peer = is_peer
+        self.state = RequestState.BODY
         self.parent: Row | None = None
         self.children: dict[int, Row] = {}
         self.cancel: CancelReason | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capdag.wire import show_id
+from capdag.wire.request_life import RequestState
 
 from ._flow import Flow, Stream
 from ._masters import Master, Masters
@@ -37,7 +38,7 @@ def _active(row: Row, now: float) -> dict[str, Any]:
     return {
         "xid": row.xid,
         "rid": show_id(row.rid),
-        "phase": "cancelled" if row.cancel else "streaming" if row.answer.last_seq >= 0 else "created",
+        "phase": _phase(row),
         "is_peer": row.is_peer,
         "cap_urn": row.cap,
         "origin_master": origin.name if isinstance(origin, Master) else None,
@@ -47,6 +48,12 @@ def _active(row: Row, now: float) -> dict[str, Any]:
         "children": len(row.children),
         "streams": streams,
     }
+
+
+def _phase(row: Row) -> str:
+    if row.state is RequestState.CANCELLED:
+        return "cancelled"
+    return "streaming" if row.answer.last_seq >= 0 else "created"
 
 
 def _stream(stream: Stream, flow: Flow, *, to_requester: bool) -> dict[str, Any]:

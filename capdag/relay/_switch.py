@@ -19,6 +19,7 @@ from ._attaching import Attaching, SwitchSettings
 from ._endings import Endings
 from ._masters import Capability, Master, Masters
 from ._outgoing import Outgoing
+from ._passage import Passage
 from ._request import Deliver, Request
 from ._router import Router
 from ._rows import Rows
@@ -36,8 +37,9 @@ class Switch:
         self._rows = Rows(settings.table_limit)
         self._endings = Endings(self._rows, self._out, self.alarms, clock, settings.cancel_deadline)
         self._attaching = Attaching(settings, self._masters, self._rows, self._endings, self._out, self.alarms)
+        self._passage = Passage(self._rows, self._endings, self._out, clock)
         self._router = Router(
-            self._masters, self._rows, self._endings, self._attaching, self._out, settings.limits, clock
+            self._masters, self._rows, self._endings, self._attaching, self._passage, self._out, settings.limits, clock
         )
 
     def attach(self, link: Link, name: str) -> Receiver:
@@ -61,7 +63,7 @@ class Switch:
         `deliver` gets everything that comes, exactly one terminal (END or ERR) last. Raises RequestFailedError:
         INVALID_REQUEST for a text that is no cap URN, NO_HANDLER, TABLE_FULL.
         """
-        request = Request(self._router, self._rows, self._endings, self._out, deliver)
+        request = Request(self._router, self._passage, self._rows, self._endings, self._out, deliver)
         request.open(cap, preferred)
         return request
 

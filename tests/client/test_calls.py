@@ -338,6 +338,35 @@ async def test_unequal_windows_do_not_starve_each_other(
         nursery.cancel_scope.cancel()
 
 
+async def test_chatter_does_not_keep_a_stuck_sender_waiting(kind: LinkKind, clock: MockClock | None) -> None:
+    """The handler's window is far under ours, and while it waits for credit it reports progress all the time."""
+    async with (
+        open_switch() as switch,
+        ready(switch, "m0", kind, ECHO) as master,
+        Client(switch).call(ECHO) as call,
+        trio.open_nursery() as nursery,
+    ):
+        answer = await begin(master)
+        other = Answer(answer.rid, answer.xid, "busy")
+
+        async def chatter() -> None:
+            while True:
+                master.send(answer.progress(0.5), *other.chunks(1))
+                await trio.sleep(0.01)
+
+        async def consume() -> None:
+            async for _ in call.batches():
+                pass
+
+        master.send(answer.start(), other.start(), *answer.chunks(4))
+        nursery.start_soon(chatter)
+        nursery.start_soon(consume)
+        while (grant := await master.skip_to(FrameType.CREDIT)).stream_id != "out-0":
+            pass
+        assert grant.fields[19] == 4
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_caller_that_does_not_read_holds_the_handler(kind: LinkKind, clock: MockClock | None) -> None:
     async with (
         open_switch() as switch,
@@ -651,6 +680,29 @@ async def test_reading_can_be_interrupted_and_taken_up_again(kind: LinkKind, clo
             assert scope.cancelled_caught
         master.send(answer.start(), answer.stream_end(), answer.end())
         assert [type(event) for event in await read(call)] == [StreamStarted, StreamEnded, Ended]
+
+
+async def test_what_comes_at_the_moment_of_the_flush_is_kept(kind: LinkKind, clock: MockClock | None) -> None:
+    async with (
+        open_switch() as switch,
+        ready(switch, "m0", kind, ECHO) as master,
+        Client(switch).call(ECHO) as call,
+        trio.open_nursery() as nursery,
+    ):
+        answer = await begin(master)
+        master.send(answer.start(), *answer.chunks(3))
+
+        async def finish() -> None:
+            await trio.sleep(0.05)
+            master.send(*answer.chunks(2), answer.stream_end(), answer.end())
+
+        batches = call.batches()
+        values = sum(isinstance(event, Value) for event in await anext(batches))
+        while values < 3:
+            values += len(await anext(batches))
+        nursery.start_soon(finish)
+        rest = [event async for batch in batches for event in batch]
+        assert [type(event) for event in rest] == [Value, Value, StreamEnded, Ended]
 
 
 async def test_a_host_that_dies(kind: LinkKind, clock: MockClock | None) -> None:

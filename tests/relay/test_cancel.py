@@ -36,6 +36,7 @@ async def test_cancel_goes_to_the_handler_and_its_terminal_comes_back(kind: Link
         request = switch.open_request(ECHO, caller)
         request.send(body(request.rid, b"\x40"))
         answer = (await master.take_request()).answer
+        await caller.until(1)
         request.cancel(REASON)
         request.cancel(CancelReason())
         assert shown(await master.next()) == ("CANCEL", 1, "DEADLINE_EXCEEDED", "resource", False)

@@ -7,18 +7,21 @@ from trio.testing import MockClock
 
 from capdag.errors import AttributionClass, LocalProtocolError, RequestFailedError
 from capdag.relay import SwitchSettings, open_switch
-from capdag.relay._request import FROM_CALLER
+from capdag.relay._passage import ROUTES
 from capdag.relay._router import FROM_MASTER
 from capdag.wire import (
     DEFAULT_LIMITS,
     Frame,
     FrameType,
     body_end_frame,
+    cancel_frame,
     err_frame,
     failure_of,
-    log_frame,
 )
-from capdag.wire.meta import Failure, LogRecord
+from capdag.wire.life import Verdict
+from capdag.wire.link_life import LINK_LIFE, Direction
+from capdag.wire.meta import HOST_ABORT, Failure
+from capdag.wire.request_life import REQUEST_LIFE, RequestState, Side
 from tests.relay.masters import ECHO, UPPER, Answer, Caller, LinkKind, body, ready, until
 
 SMALL = DEFAULT_LIMITS._replace(max_frame=600, max_chunk=100, initial_credit=7)
@@ -203,7 +206,10 @@ async def test_frames_that_are_not_a_callers(kind: LinkKind, clock: MockClock | 
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
         request = switch.open_request(ECHO, Caller())
         await master.next(FrameType.REQ)
-        for forbidden in (kind for kind, route in FROM_CALLER.items() if route is None):
+        sendable = {
+            kind for kind in FrameType if REQUEST_LIFE[RequestState.BODY][Side.REQUESTER, kind].verdict is Verdict.TAKE
+        }
+        for forbidden in set(FrameType) - sendable:
             with pytest.raises(LocalProtocolError, match=f"{forbidden.name} is not a caller's to send"):
                 request.send([Frame(forbidden, request.rid)])
         with pytest.raises(LocalProtocolError, match="media_urn"):
@@ -214,16 +220,16 @@ async def test_frames_that_are_not_a_callers(kind: LinkKind, clock: MockClock | 
         assert switch.snapshot()["drops"]["by_reason_frame_type"] == {"no_route": {"end": 1}}
 
 
-async def test_a_caller_may_log_and_close_a_feed(kind: LinkKind, clock: MockClock | None) -> None:
+async def test_a_caller_may_close_a_feed_and_cancel(kind: LinkKind, clock: MockClock | None) -> None:
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
         request = switch.open_request(ECHO, Caller())
         await master.next(FrameType.REQ)
-        request.send([log_frame(request.rid, LogRecord("progress", "sending", 0.5))])
-        request.send([Frame(FrameType.CLOSE_STREAM, request.rid, stream_id="feed")])
-        log = await master.next(FrameType.LOG)
+        request.send(
+            [Frame(FrameType.CLOSE_STREAM, request.rid, stream_id="feed"), cancel_frame(request.rid, HOST_ABORT)]
+        )
         close = await master.next(FrameType.CLOSE_STREAM)
-        assert (log.seq, log.xid) == (1, request.xid)
         assert (close.seq, close.xid, close.stream_id) == (0, request.xid, "feed")
+        assert (await master.next(FrameType.CANCEL)).meta["code"] == "ABORTED"
 
 
 async def test_a_request_cannot_open_streams_without_end(kind: LinkKind, clock: MockClock | None) -> None:
@@ -251,5 +257,18 @@ async def test_a_delivery_that_raises_costs_its_own_caller_only(kind: LinkKind, 
         assert switch.snapshot()["requests"]["active"] == []
 
 
-def test_every_frame_type_has_its_place() -> None:
-    assert set(FROM_MASTER) == set(FROM_CALLER) == set(FrameType)
+def test_every_frame_type_that_belongs_somewhere_has_its_place() -> None:
+    taken = {
+        FrameType[event.name]
+        for cells in LINK_LIFE[Direction.HOST_TO_SWITCH].values()
+        for event, cell in cells.items()
+        if cell.verdict is Verdict.TAKE and event.name in FrameType.__members__
+    }
+    assert set(FROM_MASTER) == taken
+    moved = {
+        kind
+        for cells in REQUEST_LIFE.values()
+        for (_, kind), cell in cells.items()
+        if cell.verdict is Verdict.TAKE and kind is not FrameType.REQ
+    }
+    assert set(ROUTES) == moved
