@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,3 +75,39 @@ def test_keys() -> None:
 def test_default_limits() -> None:
     found = {row[0]: int(row[1].replace(",", "")) for row in rows("wire.md") if row[0] in DEFAULT_LIMITS._fields}
     assert found == DEFAULT_LIMITS._asdict()
+
+
+def test_the_walk_is_the_traces() -> None:
+    blocks = re.findall(r"```walk (\w+) (\d+)\n(.*?)```", (SPEC / "wire.md").read_text(), re.DOTALL)
+    assert len(blocks) == 10
+    for trace, number, block in blocks:
+        body = bytes.fromhex(load_trace(trace)[int(number)])
+        shown = bytes.fromhex("".join(line.partition(";")[0] for line in block.splitlines()))
+        assert shown == len(body).to_bytes(4, "big") + body
+
+
+def load_trace(name: str) -> dict[int, str]:
+    frames = json.loads((SPEC / "vectors" / "traces" / f"{name}.json").read_text())["frames"]
+    return {frame["n"]: frame["hex"] for frame in frames}
+
+
+def test_the_laws_are_numbered_in_order() -> None:
+    numbers = [
+        int(number) for number in re.findall(r"^- \*\*L(\d+)\*\* ", (SPEC / "wire.md").read_text(), re.MULTILINE)
+    ]
+    assert numbers == list(range(1, len(numbers) + 1))
+    used = [int(number) for page in SPEC.glob("*.md") for number in re.findall(r"\bL(\d+)\b", page.read_text())]
+    assert max(used) == numbers[-1]
+
+
+def test_links_lead_somewhere() -> None:
+    for page in SPEC.glob("**/*.md"):
+        text = page.read_text()
+        anchors = {
+            re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+            for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        }
+        for target in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", text):
+            assert not target or target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+        for anchor in re.findall(r"\]\(#([^)]*)\)", text):
+            assert anchor in anchors, f"{page.name}: #{anchor}"
