@@ -94,6 +94,8 @@ class CartridgeSide:
     def _answer(self, cartridge: Cartridge, row: IncomingRow, view: FrameView) -> None:
         flow = row.answer
         flow.note(view)
+        if flow.ended:  # from here on nothing is the handler's any more, even if the END has to wait for credit
+            self._x.released.add(row.rid)
         if row.cancellation is not None:
             if view.type in TERMINAL_TYPES:
                 self._endings.end_cancelled(row, view)
@@ -120,7 +122,7 @@ class CartridgeSide:
             self._x.send_err_down(call, failure)
             self._endings.abandon(call, CancelReason(failure.code, failure.attribution, failure.message))
         elif flow.offer(view):
-            self._x.up.append(view)
+            self._endings.pass_body(call, view)
 
     def _blame(self, cartridge: Cartridge, fault: Fault) -> Failure:
         text = f"cartridge {cartridge.id!r} {fault.text}"

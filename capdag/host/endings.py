@@ -49,17 +49,12 @@ class Endings:
         """End a request whose rules were broken: ERR to its requester now, CANCEL to its handler, which winds down."""
         if row.cancellation is not None:
             return
-        self._cut_body(row)
         row.settled = True
         self._x.released.add(row.rid)
         self._x.send_up(err_frame(row.rid, failure, xid=row.xid, seq=row.answer.next_seq))
         reason = CancelReason(failure.code, failure.attribution, failure.message)
         self._x.send_cancel_down(row, reason)
         self._wind_down(row, reason, force_kill=False)
-
-    def _cut_body(self, row: IncomingRow) -> None:
-        """Note that the switch forwards no more of the body, the answer's terminal being on its way."""
-        row.body.cut = row.caller is not None and not row.caller.body.ended
 
     def _release(self, row: IncomingRow) -> None:
         """Forget a request whose terminal goes out now.
@@ -68,7 +63,6 @@ class Endings:
         what is left of the body would pass for the answer.
         """
         x, cartridge = self._x, row.cartridge
-        self._cut_body(row)
         row.passed = True
         cartridge.rows.pop(row.key, None)
         if row.cancellation is not None:
@@ -141,6 +135,12 @@ class Endings:
 
     # Calls that cartridges made
 
+    def pass_body(self, call: OutgoingRow, view: FrameView) -> None:
+        """Send a frame of a call's body to the relay."""
+        if view.type in TERMINAL_TYPES:
+            call.body_terminal = view
+        self._x.up.append(view)
+
     def pass_response(self, call: OutgoingRow, view: FrameView) -> None:
         """Hand a frame of the answer to the caller; a terminal ends the call."""
         if view.type in TERMINAL_TYPES:
@@ -164,7 +164,7 @@ class Endings:
         if call.answer.ended:  # the callee is done; its answer waited for the caller's credit
             return
         if body_was_open:
-            x.send_up(err_frame(call.rid, reason.failure(), seq=call.body.next_seq))
+            self.pass_body(call, view_of(err_frame(call.rid, reason.failure(), seq=call.body.next_seq)))
         if not call.cancelled:
             x.send_up(cancel_frame(call.rid, reason))
 

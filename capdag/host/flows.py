@@ -140,16 +140,14 @@ class Hold:
 class Flow:
     """One direction of a request.
 
-    `next_seq` follows the last number seen; `ended` is True once its END or ERR has come; `cut` once it can end no
-    more, because the other direction's terminal went first.
+    `next_seq` follows the last number seen; `ended` is True once its END or ERR has come.
     """
 
-    __slots__ = ("cut", "edge", "ended", "hold", "next_seq")
+    __slots__ = ("edge", "ended", "hold", "next_seq")
 
     def __init__(self) -> None:
         self.next_seq = 0
         self.ended = False
-        self.cut = False
         self.edge: Edge | None = None
         self.hold: Hold | None = None
 

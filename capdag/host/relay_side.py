@@ -179,19 +179,20 @@ class RelaySide:
     def _is_body(row: IncomingRow, caller: OutgoingRow, view: FrameView) -> bool:
         """Tell the two directions of a call apart whose caller and handler are both here.
 
-        Everything of the call has passed through this host on its way up, so what the caller sent and what the
-        handler sent are both known; what comes back keeps its order.
+        Both have passed through this host on their way up, so what each sent is known. Order says little: the switch
+        forwards no more of a body once the call is cancelled or answered.
         """
         if row.body.ended:
             return False
         if view.type in TERMINAL_TYPES:
-            return caller.body.ended and not row.body.cut
+            sent = caller.body_terminal
+            return sent is not None and (view.type, view.seq, view.meta) == (sent.type, sent.seq, sent.meta)
         by_caller = caller.body.edge is not None and view.stream_id in caller.body.edge
         by_handler = row.answer.edge is not None and view.stream_id in row.answer.edge
         return by_caller or not by_handler
 
     def _body(self, row: IncomingRow, view: FrameView) -> None:
-        if row.body.ended or row.passed:
+        if row.body.ended or row.answer.ended:
             self._x.unroutable(view)
             return
         row.body.note(view)
@@ -233,7 +234,8 @@ class RelaySide:
             if row.cancellation is not None:
                 self._x.drop(view, "cancelled")
                 return
-            self._x.send_down(row.cartridge, view)
+            if not row.answer.ended:
+                self._x.send_down(row.cartridge, view)
             for freed in row.answer.grant(view):
                 self._endings.pass_answer(row, freed)
             return
@@ -242,7 +244,8 @@ class RelaySide:
             self._x.unroutable(view)
             return
         self._x.send_down(call.cartridge, view)
-        self._x.up.extend(call.body.grant(view))
+        for freed in call.body.grant(view):
+            self._endings.pass_body(call, freed)
 
     def _cancel(self, view: FrameView) -> None:
         row = self._x.incoming.find((view.xid, view.id))
@@ -253,7 +256,7 @@ class RelaySide:
 
     def _close_stream(self, view: FrameView) -> None:
         row = self._x.incoming.find((view.xid, view.id))
-        if row is None or row.passed:
+        if row is None or row.answer.ended:
             self._x.unroutable(view)
         elif row.queued:
             row.cartridge.waiting.append((row, view))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from capdag.wire import CancelReason, Limits, MessageId
+from capdag.wire import CancelReason, FrameView, Limits, MessageId
 
 from .flows import Edge, Flow, Hold
 
@@ -67,10 +67,10 @@ class OutgoingRow:
     """A call that `cartridge` made, for the request `parent` if it said so.
 
     `body` goes to the relay, `answer` to the cartridge. `xid` is known once a frame came back. `served` is the row of
-    the same request where it is served on this host too.
+    the same request where it is served on this host too; `body_terminal` is then recognised when it comes back.
     """
 
-    __slots__ = ("answer", "body", "cancelled", "cartridge", "parent", "rid", "served", "xid")
+    __slots__ = ("answer", "body", "body_terminal", "cancelled", "cartridge", "parent", "rid", "served", "xid")
 
     def __init__(self, rid: MessageId, cartridge: Cartridge, parent: IncomingRow | None, relay: Limits) -> None:
         self.rid = rid
@@ -78,6 +78,7 @@ class OutgoingRow:
         self.cartridge = cartridge
         self.parent = parent
         self.served: IncomingRow | None = None
+        self.body_terminal: FrameView | None = None
         self.cancelled = False
         self.body = Flow()
         self.answer = Flow()

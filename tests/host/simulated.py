@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from random import Random
 
 import trio
@@ -43,7 +44,6 @@ from capdag.wire import (
 from capdag.wire.manifest import read_manifest
 from tests.misbehave import manifest
 
-WINDOW = 32
 CAPS = ("cap:a", "cap:b", "cap:c")
 """One for each simulated cartridge; each calls the others."""
 
@@ -51,11 +51,12 @@ NO_LUCK = Failure("HANDLER_ERROR", AttributionClass.INTERNAL, "no luck")
 
 
 class Flow:
-    """One direction of a request at the end that sends it."""
+    """One direction of a request at the end that sends it. `window` is the credit of a new stream."""
 
-    def __init__(self, rid: MessageId, xid: MessageId | None) -> None:
+    def __init__(self, rid: MessageId, xid: MessageId | None, window: int) -> None:
         self.rid = rid
         self.xid = xid
+        self.window = window
         self.credit: dict[str, int] = {}
         self.sent: dict[str, int] = {}
         self.open: list[str] = []
@@ -63,7 +64,7 @@ class Flow:
         self.cancelled: CancelReason | None = None
 
     def start(self, stream: str) -> Frame:
-        self.credit[stream], self.sent[stream] = WINDOW, 0
+        self.credit[stream], self.sent[stream] = self.window, 0
         self.open.append(stream)
         return Frame(FrameType.STREAM_START, self.rid, stream_id=stream, media_urn="media:", routing_id=self.xid)
 
@@ -86,6 +87,31 @@ class Flow:
         return Frame(FrameType.STREAM_END, self.rid, stream_id=stream, routing_id=self.xid)
 
 
+class Grants:
+    """What a receiver owes to the senders of its streams, and a check that none sends more than it was granted."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.faults: list[FrameView] = []
+        self._left: dict[tuple[MessageId, str], int] = {}
+        self._owed: dict[tuple[MessageId, str], list[FrameView]] = {}
+
+    def took(self, view: FrameView) -> None:
+        key = (view.id, str(view.stream_id))
+        self._left[key] = self._left.get(key, self.window) - 1
+        if self._left[key] < 0:
+            self.faults.append(view)
+        self._owed.setdefault(key, []).append(view)
+
+    def some(self, random: Random, share: float) -> Iterator[tuple[FrameView, int]]:
+        """Yield the last CHUNK and the grant that is due, for about `share` of the streams."""
+        for key, owed in list(self._owed.items()):
+            if random.random() < share:
+                del self._owed[key]
+                self._left[key] += len(owed)
+                yield owed[-1], len(owed)
+
+
 class Child:
     """Stands for the process, which can be killed."""
 
@@ -104,6 +130,7 @@ class SimulatedProcess(Process):
     host: HostRuntime
     misdeeds = 0.0
     caps: list[str]
+    all_grants: list[Grants]
     calm = False
 
     async def run(self) -> None:
@@ -112,7 +139,12 @@ class SimulatedProcess(Process):
         self.status = "was killed by SIGKILL"
         self.answers: dict[tuple[MessageId, MessageId | None], Flow] = {}
         self.calls: dict[MessageId, Flow] = {}
+        self.called: set[MessageId] = set()
         self.seq = SeqAssigner()
+        self.window = self.random.choice([2, 5, 32])
+        self.grants = Grants(self.window)
+        self.all_grants.append(self.grants)
+        self.handshake.limits = self.handshake.limits._replace(initial_credit=self.window)
         try:
             await self._live()
         finally:
@@ -141,6 +173,9 @@ class SimulatedProcess(Process):
         if not self.calm and self.random.random() < self.misdeeds:
             self._misbehave()
             return
+        for view, owed in self.grants.some(self.random, 1 if self.calm else 0.3):
+            direction, xid = (RESPONSE, None) if view.id in self.called else (REQUEST, view.xid)
+            self.say(credit_frame(view.id, str(view.stream_id), owed, direction, xid=xid))
         for _ in range(self.random.randrange(4)):
             flows = [*self.answers.values(), *self.calls.values()]
             if flows:
@@ -159,12 +194,12 @@ class SimulatedProcess(Process):
             case 3 if answers:
                 flow = self.random.choice(answers)
                 self.say(*([flow.start("greedy")] if "greedy" not in flow.credit else []))
-                self.say(*(flow.chunk("greedy") for _ in range(WINDOW + 1)))
+                self.say(*(flow.chunk("greedy") for _ in range(33)))
             case 4 if self.calls:
                 flow = self.random.choice(list(self.calls.values()))
                 if not flow.ended:
                     self.say(*([flow.start("greedy")] if "greedy" not in flow.credit else []))
-                    self.say(*(flow.chunk("greedy") for _ in range(WINDOW + 1)))
+                    self.say(*(flow.chunk("greedy") for _ in range(33)))
             case 5 if answers:
                 flow = self.random.choice(answers)
                 self.finish(flow)
@@ -214,7 +249,8 @@ class SimulatedProcess(Process):
 
     def _call(self, parent: Flow) -> None:
         rid = self.random.randbytes(16)
-        self.calls[rid] = Flow(rid, None)
+        self.calls[rid] = Flow(rid, None, self.window)
+        self.called.add(rid)
         others = [cap for cap in (*CAPS, "cap:effect=none", "cap:nobody") if cap not in self.caps]
         cap = self.random.choice(others)
         meta = {"parent_rid": parent.rid} if self.random.random() < 0.8 else None
@@ -237,15 +273,13 @@ class SimulatedProcess(Process):
         if view.type is FrameType.HEARTBEAT:
             out.append(Frame(FrameType.HEARTBEAT, view.id))
         elif view.type is FrameType.REQ:
-            self.answers[view.id, view.xid] = Flow(view.id, view.xid)
+            self.answers[view.id, view.xid] = Flow(view.id, view.xid, self.window)
         elif view.type is FrameType.CREDIT and flow is not None and view.stream_id in flow.credit:
-            flow.credit[view.stream_id] = min(WINDOW, flow.credit[view.stream_id] + view.fields[19])
+            flow.credit[view.stream_id] = min(self.window, flow.credit[view.stream_id] + view.fields[19])
         elif view.type is FrameType.CANCEL and answer is not None:
             answer.cancelled = read_cancel(view.meta)
-        elif view.type is FrameType.CHUNK and call is not None:
-            out.append(credit_frame(view.id, str(view.stream_id), 1, RESPONSE))
         elif view.type is FrameType.CHUNK:
-            out.append(credit_frame(view.id, str(view.stream_id), 1, REQUEST, xid=view.xid))
+            self.grants.took(view)
         elif view.type in TERMINAL_TYPES and call is not None:
             del self.calls[view.id]
 

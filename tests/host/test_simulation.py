@@ -22,14 +22,13 @@ from capdag.wire import (
     RESPONSE,
     TERMINAL_TYPES,
     CancelReason,
-    Frame,
     FrameType,
     FrameView,
     body_end_frame,
     credit_frame,
     err_frame,
 )
-from tests.host.simulated import CAPS, NO_LUCK, Flow, SimulatedProcess
+from tests.host.simulated import CAPS, NO_LUCK, Flow, Grants, SimulatedProcess
 
 SETTINGS = HostSettings(
     first_pause=0.05, longest_pause=0.2, idle_timeout=2.0, heartbeat_interval=3, heartbeat_timeout=1
@@ -43,22 +42,23 @@ class Requester:
         self.random = random
         self.came: list[FrameView] = []
         self.request: Request = switch.open_request(cap, self.came.extend)
-        self.body = Flow(self.request.rid, None)
-        self.granted = 0
+        self.body = Flow(self.request.rid, None, self.request.limits.initial_credit)
+        self.grants = Grants(self.request.limits.initial_credit)
+        self.seen = 0
 
     @property
     def terminals(self) -> list[FrameView]:
         return [view for view in self.came if view.type in TERMINAL_TYPES]
 
     def step(self) -> None:
-        grants: list[Frame] = []
-        for view in self.came[self.granted :]:
+        for view in self.came[self.seen :]:
             if view.type is FrameType.CHUNK:
-                grants.append(credit_frame(self.request.rid, str(view.stream_id), 1, RESPONSE))
+                self.grants.took(view)
             elif view.type is FrameType.CREDIT and view.stream_id in self.body.credit:
                 self.body.credit[view.stream_id] += view.fields[19]
-        self.granted = len(self.came)
-        self.request.send(grants)
+        self.seen = len(self.came)
+        for view, owed in self.grants.some(self.random, 0.5):
+            self.request.send([credit_frame(view.id, str(view.stream_id), owed, RESPONSE)])
         choice = self.random.random()
         ready = [stream for stream in self.body.open if self.body.credit[stream] > 0]
         if choice < 0.03:
@@ -79,14 +79,18 @@ class Requester:
 
 @asynccontextmanager
 async def simulated_hosts(switch: Switch, random: Random, split: bool, misdeeds: float) -> AsyncIterator[list[Any]]:
-    """Run the simulated cartridges on one host, or the last on a host of its own; give the hosts."""
+    """Run the simulated cartridges on one host, or the last on a host of its own; give the hosts.
+
+    At the end nobody may have been sent more than it had granted.
+    """
+    all_grants: list[Grants] = []
     records = [CartridgeRecord(cap, ["simulated"], [{"urn": cap}]) for cap in CAPS]
     hosts = []
     async with trio.open_nursery() as nursery:
         for number, part in enumerate([records[:2], records[2:]] if split else [records]):
             ours, theirs = local_link_pair(f"host{number}")
             host = HostRuntime(part, theirs, None, SETTINGS)
-            host._x.launch = _launcher(host, random, misdeeds)
+            host._x.launch = _launcher(host, random, misdeeds, all_grants)
             theirs.connect(host.receiver)
             ours.connect(switch.attach(ours, f"host{number}"))
             await nursery.start(host.run)
@@ -94,15 +98,17 @@ async def simulated_hosts(switch: Switch, random: Random, split: bool, misdeeds:
         for cap in CAPS:
             await switch.wait_for(cap)
         yield hosts
+        assert [grants.faults for grants in all_grants if grants.faults] == []
         for host in hosts:
             await host.shutdown()
         nursery.cancel_scope.cancel()
 
 
-def _launcher(host: HostRuntime, random: Random, misdeeds: float) -> Any:
+def _launcher(host: HostRuntime, random: Random, misdeeds: float, all_grants: list[Grants]) -> Any:
     def launch(cartridge: Cartridge) -> None:
         process = SimulatedProcess(cartridge, host, None)
         process.random, process.host, process.misdeeds, process.caps = random, host, misdeeds, [cartridge.id]
+        process.all_grants = all_grants
         cartridge.limits, cartridge.muted, cartridge.cancelling = host.settings.limits, False, 0
         host._processes[cartridge.id] = process
         assert host._nursery is not None
@@ -143,6 +149,7 @@ async def test_every_request_gets_one_terminal_and_nothing_remains(
         await until(lambda: all(requester.terminals for requester in requesters))
         await until(lambda: not any(host.snapshot()["protocol"]["outgoing_rids"] for host in hosts))
         await until(lambda: not any(host.snapshot()["protocol"]["incoming_rxids"] for host in hosts))
+        assert [requester.grants.faults for requester in requesters if requester.grants.faults] == []
         assert all(len(requester.terminals) == 1 for requester in requesters)
         assert all(requester.came[-1].type in TERMINAL_TYPES for requester in requesters)
         for host in hosts:
