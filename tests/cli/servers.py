@@ -113,6 +113,9 @@ def serving(runtime: Path, *arguments: str, command: str = "serve") -> Iterator[
     server = Server(runtime, (command, *arguments))
     try:
         yield server
+    except BaseException:
+        print(server.output)  # pytest shows it with the failure
+        raise
     finally:
         if server.process.poll() is None:
             server.process.kill()
