@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 import trio
@@ -15,10 +16,14 @@ from capdag.host.deaths import ProcessEnd
 from capdag.host.handshake import Step
 from capdag.host.lifecycle import Event
 from capdag.host.process import Process
+from capdag.transport.background import background
 from capdag.transport.guardian import Guardian
 from capdag.wire import FrameView
 
 from ._roster import Roster
+
+SLOW = 3.0
+"""Seconds after which a cartridge that keeps the start waiting is named."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,9 +36,10 @@ async def learn_caps(roster: Roster, guardian: Guardian, settings: HostSettings)
     learners = {record.id: _Learner(record, settings) for record in roster.records if not record.caps}
     if learners:
         _log.info("starting %s once, to learn what it can do", ", ".join(learners))
-    async with trio.open_nursery() as nursery:
-        for learner in learners.values():
-            nursery.start_soon(learner.run, guardian)
+    async with background(partial(_name_the_slow, learners, settings)):
+        async with trio.open_nursery() as nursery:
+            for learner in learners.values():
+                nursery.start_soon(learner.run, guardian)
     failures = {name: learner.failure for name, learner in learners.items() if learner.failure}
     return Roster(
         [
@@ -45,11 +51,19 @@ async def learn_caps(roster: Roster, guardian: Guardian, settings: HostSettings)
     )
 
 
+async def _name_the_slow(learners: Mapping[str, _Learner], settings: HostSettings) -> None:
+    """Say for whom the start waits, so that a command that is no cartridge does not look like a hang."""
+    await trio.sleep(SLOW)
+    waiting = ", ".join(name for name, learner in learners.items() if not learner.done)
+    _log.warning("waiting for %s to say HELLO, up to %g s in all", waiting, settings.handshake_timeout)
+
+
 class _Learner:
     """Keeps one process as the host does (`capdag.host.process.Keeper`), to the end of its handshake."""
 
     def __init__(self, record: CartridgeRecord, settings: HostSettings) -> None:
         self.settings = settings
+        self.done = False
         self.failure = ""
         self._record = record
         self._process: Process | None = None
@@ -60,6 +74,7 @@ class _Learner:
         cartridge.move(Event.START)
         self._process = Process(cartridge, self, guardian)
         await self._process.run()
+        self.done = True
 
     def learned(self) -> CartridgeRecord:
         """Return the record with the caps of the manifest."""
