@@ -36,10 +36,9 @@ async def learn_caps(roster: Roster, guardian: Guardian, settings: HostSettings)
     learners = {record.id: _Learner(record, settings) for record in roster.records if not record.caps}
     if learners:
         _log.info("starting %s once, to learn what it can do", ", ".join(learners))
-    async with background(partial(_name_the_slow, learners, settings)):
-        async with trio.open_nursery() as nursery:
-            for learner in learners.values():
-                nursery.start_soon(learner.run, guardian)
+    async with background(partial(_name_the_slow, learners, settings)), trio.open_nursery() as nursery:
+        for learner in learners.values():
+            nursery.start_soon(learner.run, guardian)
     failures = {name: learner.failure for name, learner in learners.items() if learner.failure}
     return Roster(
         [
