@@ -2,7 +2,8 @@
 
 It speaks frames through `capdag.wire` with blocking reads and writes, or raw bytes where the misdeed asks for them. It
 serves CAP, whose requests suffer the misdeed, and GOOD, which echoes small arguments, so that a bystander's fate can
-be told. PYTHONPATH must name the repository and the packages (see `command`).
+be told. PYTHONPATH must name the repository and the packages (see `environment`). Hundreds of them are started, so
+it imports little: not pathlib, not the URN room.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import site
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from capdag.wire import (
@@ -44,48 +43,53 @@ from capdag.wire import (
     policy_frame,
     read_cancel,
 )
-from capdag.wire.manifest import identity_cap
 from capdag.wire.policy import NetworkPolicy
 
 CAP = "cap:in=media:octets;misdeed;out=media:octets"
 GOOD = "cap:good;in=media:octets;out=media:octets"
 CALL = "cap:call;in=media:octets;out=media:octets"
 
-ROOT = Path(__file__).parents[1]
+ROOT = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
 
 
 def command(misdeed: str, *arguments: str) -> list[str]:
     """Return the command of a cartridge with this misdeed."""
-    return [sys.executable, "-S", str(Path(__file__)), misdeed, *arguments]
+    return [sys.executable, "-S", __file__, misdeed, *arguments]
 
 
 def environment() -> dict[str, str]:
     """Return what its environment needs."""
-    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *site.getsitepackages()])}
+    import site
+
+    return {"PYTHONPATH": os.pathsep.join([ROOT, *site.getsitepackages()])}
 
 
 def cap_object(urn: str) -> dict[str, Any]:
     """Return a manifest cap object for octets in, octets out."""
+    return _cap_object(urn, "media:octets")
+
+
+def _cap_object(urn: str, media: str) -> dict[str, Any]:
     return {
         "urn": urn,
         "title": urn.split(";")[0].removeprefix("cap:"),
         "aliases": [urn.split(";")[0].removeprefix("cap:") or "it"],
         "args": [
             {
-                "media_urn": "media:octets",
+                "media_urn": media,
                 "name": "input",
                 "required": True,
-                "sources": [{"stdin": "media:octets"}],
+                "sources": [{"stdin": media}],
             }
         ],
-        "outputs": [{"media_urn": "media:octets", "name": "output", "output_description": "bytes"}],
+        "outputs": [{"media_urn": media, "name": "output", "output_description": "bytes"}],
         "metadata": {"model": "Original/Id"},
     }
 
 
 def manifest(name: str, served: list[str]) -> dict[str, Any]:
     """Return the manifest."""
-    caps = [identity_cap(), *map(cap_object, served)]
+    caps = [_cap_object(IDENTITY_CAP, "media:"), *map(cap_object, served)]
     return {
         "name": name,
         "version": "1",
@@ -653,15 +657,6 @@ class FourPiecesAndLeaves(FourPieces):
     def on_end(self, request: Request) -> None:
         super().on_end(request)
         os._exit(0)
-
-
-@misdeed
-class BeatsAndNeverReads(Cartridge):
-    """Sends heartbeats for ever and never reads what is sent back."""
-
-    def on_end(self, request: Request) -> None:
-        while True:
-            self.send(Frame(FrameType.HEARTBEAT, os.urandom(16)))
 
 
 class Inner(Request):

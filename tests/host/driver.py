@@ -288,11 +288,11 @@ async def bench(
     link: str = "local",
     settings: HostSettings = QUICK,
     policy: bool = True,
-    guarded: bool = True,
+    guarded: bool = False,
 ) -> AsyncIterator[Bench]:
     """Run a host with these cartridges; at the end it is shut down, and its tables must be empty.
 
-    Without a guardian (`guarded`) no process is there, and the clock may be virtual.
+    `guarded`: with a guardian, as a real host has one.
     """
     guard = open_guardian(new_run_id()) if guarded else nullcontext(None)
     async with guard as guardian, trio.open_nursery() as nursery:

@@ -85,14 +85,6 @@ async def test_answer_that_waits_for_its_requester_outlives_the_process(link: st
         assert await call.succeeded() == b"0123"
 
 
-async def test_cartridge_that_beats_and_does_not_read_is_owed_one_reply() -> None:
-    async with bench(record("BeatsAndNeverReads")) as it:
-        call = it.relay.call(CAP).body(b"x")
-        await it.relay.until(lambda: it.protocol["drops"]["total"] > 1000)
-        call.cancel(force_kill=True)
-        await call.failed("CANCELLED")
-
-
 async def test_snapshot_has_the_shape_of_the_protocol_stats() -> None:
     async with bench(record()) as it:
         call = it.relay.call(CAP)

@@ -149,7 +149,7 @@ def test_words_of_each_death() -> None:
 
 
 async def test_grandchild_is_gone_with_the_process() -> None:
-    async with bench(record("LeavesGrandchild")) as it:
+    async with bench(record("LeavesGrandchild"), guarded=True) as it:
         await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
         await it.relay.until(lambda: not alive(_grandchild_of(it)))
 

@@ -26,7 +26,7 @@ def quick(**changes: object) -> HostSettings:
 
 @LINKS
 async def test_first_request_starts_the_process(link: str) -> None:
-    async with bench(record(), link=link) as it:
+    async with bench(record(), link=link, guarded=True) as it:
         assert it.state() == "registered"
         assert await it.relay.call(CAP).body(b"hello", b" world").succeeded() == b"hello world"
         assert it.state() == "running"
@@ -135,7 +135,7 @@ async def test_program_that_does_not_exist_is_named() -> None:
 
 
 async def test_idle_process_is_stopped_and_started_again() -> None:
-    async with bench(record(), settings=quick(idle_timeout=0.15)) as it:
+    async with bench(record(), settings=quick(idle_timeout=0.15), guarded=True) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         pid = it.cartridge()["pid"]
         await it.relay.until(lambda: it.state() == "dead")
