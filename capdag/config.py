@@ -54,7 +54,7 @@ class GatewayConfig(_Table, frozen=True):
     idle_limit: Seconds | UnsetType = UNSET
     body_deadline: Seconds | UnsetType = UNSET
     body_limit: Count | UnsetType = UNSET
-    drain: Seconds = 5.0
+    drain: Seconds | UnsetType = UNSET
     last_words: Seconds | UnsetType = UNSET
     allowed_hosts: tuple[str, ...] | UnsetType = UNSET
 

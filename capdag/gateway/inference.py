@@ -12,6 +12,7 @@ import trio
 from capdag.client import Argument, Call, CallEvent, Client, Ended, StreamStarted, Value
 from capdag.errors import AttributionClass, RequestFailedError
 from capdag.transport.background import ungrouped
+from capdag.wire import CancelReason
 
 from .bodies import Asked, Reader
 from .catalogue import Model, find_model, request_cap
@@ -29,6 +30,9 @@ _STREAM_HEADERS = (
 )
 
 
+_SHUTTING_DOWN = CancelReason("ABORTED", AttributionClass.ENVIRONMENT, "the server is shutting down: try again")
+
+
 class Endpoint(NamedTuple):
     """What makes a route: how its body is read and what its answer looks like."""
 
@@ -42,12 +46,15 @@ class Inference:
     def __init__(self, client: Client, settings: GatewaySettings) -> None:
         self._client = client
         self._settings = settings
-        self._running: set[trio.CancelScope] = set()
+        self._running: set[Call] = set()
 
     def interrupt(self) -> None:
-        """End every running request with an error that its client is told."""
-        for scope in self._running:
-            scope.cancel()
+        """End every running request with an error that its client is told.
+
+        The calls fail, their writers are not cancelled: half a head or half an event could not be told from garbage.
+        """
+        for call in tuple(self._running):
+            call.cancel(_SHUTTING_DOWN)
 
     async def answer(self, endpoint: Endpoint, body: bytes, reply: Reply) -> bytes | None:
         """Answer one request: return the body of a whole answer, or None after a stream has been written to `reply`.
@@ -75,15 +82,13 @@ class Inference:
 
     async def _run(self, answering: _Streaming | _Collecting, shape: Shape, model: Model, asked: Asked) -> bytes | None:
         argument = Argument(_media_of(shape), asked.body)
-        scope = trio.CancelScope()
-        self._running.add(scope)
-        try:
-            with ungrouped(), scope:
-                async with self._client.call(request_cap(shape.operation, model.slug), [argument]) as call:
+        with ungrouped():
+            async with self._client.call(request_cap(shape.operation, model.slug), [argument]) as call:
+                self._running.add(call)
+                try:
                     return await answering.run(call)
-            raise RequestFailedError("ABORTED", AttributionClass.ENVIRONMENT, "the server is shutting down: try again")
-        finally:
-            self._running.discard(scope)
+                finally:
+                    self._running.discard(call)
 
 
 class _Collecting:

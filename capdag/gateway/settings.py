@@ -27,7 +27,7 @@ class GatewaySettings(NamedTuple):
     body_limit: int = 50 * 1024 * 1024
     """Largest body of a request."""
 
-    drain: float = 8.0
+    drain: float = 4.0
     """At shutdown: how long running requests may go on before they are ended with an error."""
 
     last_words: float = 1.0

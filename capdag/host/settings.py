@@ -62,8 +62,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For the terminal of a cancelled request when its process holds nothing else; then the process is killed."""
     cancel_grace_busy: float = 30.0
     """The same when the process serves other requests, which the kill would abort."""
-    stop_grace: float = 3.0
-    """For a process to end after its stdin has closed, before it is killed."""
+    stop_grace: float = 4.0
+    """For a process to end, half of it after its stdin has closed and half after SIGTERM, before it is killed."""
     exit_patience: float = 0.5
     """For a process whose stdout has ended to exit by itself, so that its own status can be told; then it is ended."""
     idle_timeout: float | None = None
