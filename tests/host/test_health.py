@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
 from capdag.host import HostSettings
-from capdag.host.health import Heartbeat, Pulse
+from capdag.host.cartridge import Cartridge
+from capdag.host.exchange import Exchange
+from capdag.host.health import Health, Heartbeat, Pulse
+from capdag.wire import Failure, Frame, FrameType, FrameView, view_of
 from tests.host.driver import LINKS, QUICK, bench, record
 from tests.misbehave import CAP, GOOD
 
@@ -111,6 +115,42 @@ async def test_frames_that_flow_while_a_probe_is_late_are_told_before_the_kill(
         call = it.relay.call(CAP).body(b"x")
         await call.failed("CARTRIDGE_UNHEALTHY")
     assert any("still sends frames, but no heartbeat reply" in entry.getMessage() for entry in caplog.records)
+
+
+class StuckPort:
+    """A process that does not read: what it is sent stays queued."""
+
+    def __init__(self) -> None:
+        self.bytes_queued = 0
+        self.sent = 0
+
+    def send(self, batch: Sequence[FrameView]) -> None:
+        self.sent += len(batch)
+        self.bytes_queued += sum(len(view.body) for view in batch)
+
+    def kill(self, failure: Failure) -> None:
+        raise AssertionError(failure)
+
+    def stop(self) -> None:
+        raise AssertionError
+
+    def wake(self) -> None:
+        pass
+
+
+def test_cartridge_that_beats_and_does_not_read_is_owed_one_reply() -> None:
+    exchange = Exchange(HostSettings(), lambda: 0.0, lambda: 0.0)
+    health, cartridge, port = Health(exchange), Cartridge(record(), HostSettings()), StuckPort()
+    cartridge.port = port
+    for number in range(100):
+        health.heard(cartridge, view_of(Frame(FrameType.HEARTBEAT, number)))
+        exchange.flush_down()
+    assert port.sent == 1
+    assert exchange.counts.drops["no_route", "heartbeat"] == 99
+    port.bytes_queued = 0
+    health.heard(cartridge, view_of(Frame(FrameType.HEARTBEAT, 100)))
+    exchange.flush_down()
+    assert port.sent == 2
 
 
 @LINKS
