@@ -256,9 +256,11 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
             f"the body is not UTF-8: byte 0x{body[error.start]:02x} at position {error.start}", None, "invalid_json"
         ) from None
     try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise _field_error(str(error), body) from None
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            # The first field at fault ends the reading: what follows may be no JSON at all.
+            raise _field_error(str(error), msgspec.json.decode(body)) from None
     except msgspec.DecodeError as error:
         what = "the body is empty" if not body.strip() else f"the body is not valid JSON: {error}"
         raise bad_request(f"{what}; send one JSON object", None, "invalid_json") from None
@@ -266,7 +268,7 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
         raise bad_request("the body is nested too deep: no request needs that", None, "invalid_json") from None
 
 
-def _field_error(text: str, body: bytes) -> ApiError:
+def _field_error(text: str, body: object) -> ApiError:
     """Turn the decoder's words into field, what is expected, and the value seen."""
     match = _AT.match(text)
     assert match is not None
@@ -279,7 +281,7 @@ def _field_error(text: str, body: bytes) -> ApiError:
     if not path:
         return bad_request(f"the body must be a JSON object: {_plain_words(what)}", None, "invalid_json")
     wanted = f"must be {_plain_words(expected['wanted'])}" if expected is not None else _plain_words(what)
-    seen = _lookup(msgspec.json.decode(body), match["path"])
+    seen = _lookup(body, match["path"])
     return bad_request(f"{path} {wanted}, not {_show(seen)}", path)
 
 
