@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.relay.conftest import clock, kind
+from tests.relay.conftest import clock, kind, no_turn_fails
 
-__all__ = ["clock", "kind"]
+__all__ = ["clock", "kind", "no_turn_fails"]

@@ -264,12 +264,19 @@ async def test_an_answer_that_comes_while_the_request_is_being_sent(autojump_clo
             super().deliver(batch)  # type: ignore[arg-type]
             for view in self.seen:
                 if view.type is FrameType.REQ and view.xid == 1:
-                    self.send(Answer(view.id, 1).err("SPAWN_FAILED", "environment", "no such file"))
+                    answer = Answer(view.id, 1)
+                    self.send(answer.start(), answer.chunk(b"\x41a"), answer.err("SPAWN_FAILED", "environment", "no"))
 
-    async with open_switch() as switch, ready(switch, "m0", "local", ECHO) as master:
+    async with (
+        open_switch() as switch,
+        ready(switch, "m0", "local", ECHO) as master,
+    ):
         master.__class__ = Refusing
-        with pytest.raises(RequestFailedError, match="no such file"):
-            await Client(switch).collect(ECHO, HELLO)
+        async with Client(switch).call(ECHO, HELLO) as call:
+            batches = call.batches()
+            assert [type(event) for event in await anext(batches)] == [StreamStarted, Value]
+            with pytest.raises(RequestFailedError, match="SPAWN_FAILED"):
+                await anext(batches)
 
 
 # Credit
@@ -336,6 +343,42 @@ async def test_unequal_windows_do_not_starve_each_other(
             answer = await Client(switch).collect(ECHO, [Argument("media:octets", data)])
         assert answer.value == data
         nursery.cancel_scope.cancel()
+
+
+async def test_a_reader_that_comes_late_still_grants(kind: LinkKind, clock: MockClock | None) -> None:
+    """What a handler with a small window has sent lay there for long: used at last, it is granted."""
+    async with (
+        open_switch() as switch,
+        ready(switch, "m0", kind, ECHO) as master,
+        Client(switch).call(ECHO) as call,
+        trio.open_nursery() as nursery,
+    ):
+        answer = await begin(master)
+        master.send(answer.start(), *answer.chunks(4))
+        await trio.sleep(0.1)
+        batches = call.batches()
+        assert len(await anext(batches)) == 5
+        nursery.start_soon(anext, batches)
+        assert (await master.skip_to(FrameType.CREDIT)).fields[19] == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_granted_to_a_stream_that_has_ended(kind: LinkKind, clock: MockClock | None) -> None:
+    async with (
+        open_switch() as switch,
+        ready(switch, "m0", kind, ECHO) as master,
+        Client(switch).call(ECHO) as call,
+    ):
+        answer = await begin(master)
+        await master.skip_to(FrameType.END)
+        master.send(answer.start(), *answer.chunks(20), answer.stream_end())
+        batches = call.batches()
+        got = 0
+        while got < 22:
+            got += len(await anext(batches))
+        with trio.move_on_after(0.1):
+            await anext(batches)
+        assert master.untaken() == []
 
 
 async def test_chatter_does_not_keep_a_stuck_sender_waiting(kind: LinkKind, clock: MockClock | None) -> None:

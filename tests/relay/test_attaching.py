@@ -255,6 +255,7 @@ async def test_a_notice_replaces_the_caps_whole_while_requests_run(kind: LinkKin
         caller = Caller()
         switch.open_request(ECHO, caller)
         answer = Answer((await master.next(FrameType.REQ)).id, 1)
+        master.notify(ECHO)
         master.notify(UPPER)
         await switch.wait_for(UPPER)
         assert caps(switch) == [IDENTITY, UPPER]

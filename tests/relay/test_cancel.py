@@ -212,6 +212,19 @@ async def test_a_child_outlives_its_parents_end(kind: LinkKind, clock: MockClock
         assert (await a.skip_to(FrameType.END)).id == PEER
 
 
+async def test_a_call_that_has_ended_is_not_cancelled_with_its_parent(kind: LinkKind, clock: MockClock | None) -> None:
+    async with open_switch() as switch, ready(switch, "a", kind, UPPER) as a, ready(switch, "b", kind, ECHO) as b:
+        request = switch.open_request(UPPER, Caller())
+        await a.next(FrameType.REQ)
+        a.send(*peer_call(PEER, parent_rid=request.rid))
+        b.send((await b.take_request()).answer.end())
+        await a.skip_to(FrameType.END)
+        request.cancel()
+        assert (await a.skip_to(FrameType.CANCEL)).id == request.rid
+        assert b.untaken() == []
+        assert len(switch.alarms) == 1
+
+
 async def test_a_cartridge_cancels_its_own_call(kind: LinkKind, clock: MockClock | None) -> None:
     async with open_switch() as switch, ready(switch, "a", kind, UPPER) as a, ready(switch, "b", kind, ECHO) as b:
         a.send(*peer_call(PEER))

@@ -244,9 +244,11 @@ async def test_a_request_cannot_open_streams_without_end(kind: LinkKind, clock: 
         assert (await master.next(FrameType.CANCEL)).meta["code"] == "PROTOCOL_VIOLATION"
 
 
-async def test_a_delivery_that_raises_costs_its_own_caller_only(kind: LinkKind, clock: MockClock | None) -> None:
+async def test_a_delivery_that_raises_costs_its_own_caller_only(
+    kind: LinkKind, clock: MockClock | None, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(batch: object) -> None:
-        raise ValueError("no")
+        raise ValueError("no such luck")
 
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
         caller = Caller()
@@ -255,6 +257,8 @@ async def test_a_delivery_that_raises_costs_its_own_caller_only(kind: LinkKind, 
         master.send(Answer(one.rid, one.xid).end(), Answer(two.rid, two.xid).end())
         assert (await caller.terminal()).type is FrameType.END
         assert switch.snapshot()["requests"]["active"] == []
+    assert "no such luck" in caplog.text
+    caplog.clear()
 
 
 def test_every_frame_type_that_belongs_somewhere_has_its_place() -> None:
