@@ -29,6 +29,9 @@ class Coalescer:
         self._held = bytearray()
         self._since = 0.0
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def add(self, data: Bytes, now: float) -> Bytes:
         """Take written bytes; return everything held if it is due (4096 bytes, or 20 ms old), else nothing."""
         if not self._held:

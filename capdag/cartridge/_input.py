@@ -93,7 +93,9 @@ class Input:
             self._changed.wait()
 
     def _next(self) -> tuple[Any] | None:
+        told = False
         while True:
+            idle = False
             with self._changed:
                 stream = self._wait_for_stream()
                 if stream is None:
@@ -109,10 +111,14 @@ class Input:
                     # finish without credit; and unequal windows along the path could starve each other.
                     found, grant = None, stream.window.consume(self._owed) + stream.window.flush()
                     self._owed = 0
-                    if not grant:
+                    idle = not grant
+                    if idle and told:
                         self._changed.wait()
             if grant:
                 self._arguments.grant(stream, grant)
+            if idle and not told:
+                self._arguments.before_wait()
+                told = True
             if found is not None:
                 return found
 
@@ -120,15 +126,18 @@ class Input:
 class Arguments:
     """All argument streams of one request: fed by the main thread, read by the worker.
 
-    `send_grant` writes a CREDIT from the worker.
+    `send_grant` writes a CREDIT from the worker; `before_wait` is called when a reader is about to wait for more.
     """
 
-    def __init__(self, cap: ServedCap, flow: Flow, initial_credit: int, send_grant: Grant) -> None:
+    def __init__(
+        self, cap: ServedCap, flow: Flow, initial_credit: int, send_grant: Grant, before_wait: Callable[[], None]
+    ) -> None:
         self.changed = Condition()
         self.body_ended = False
         self._cap = cap
         self._flow = flow
         self._streams = InStreams(initial_credit)
+        self.before_wait = before_wait
         self._send_grant = send_grant
         self._error: CapdagError | None = None
         self._inputs = {arg.media_urn: Input(self, arg) for arg in cap.args}

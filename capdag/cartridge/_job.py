@@ -35,8 +35,11 @@ class Job:
         self.cap = cap
         self.asked = asked
         self.flow = flow
-        self.arguments = Arguments(cap, flow, limits.initial_credit, writer.send_unnumbered)
         self.outputs = Outputs(cap, flow, limits, writer)
+        # A caller that waits for an answer before it says more would wait for ever for bytes that are held back.
+        self.arguments = Arguments(
+            cap, flow, limits.initial_credit, writer.send_unnumbered, self.outputs.flush_within_credit
+        )
         self.stop_reason: Failure | None = None
         self._writer = writer
         self._settled = False

@@ -53,6 +53,11 @@ class Gate:
                 self.check()
                 self._changed.wait()
 
+    @property
+    def remaining(self) -> int:
+        """Credits that can be taken without waiting."""
+        return 0 if self._closed is not None else self._window.remaining
+
     def check(self) -> None:
         """Raise the error the gate was closed with, if it was."""
         if self._closed is not None:
@@ -129,6 +134,15 @@ class Output:
         with self._lock:
             self._gate.check()
             self._send_pieces(self._held.take())
+
+    def flush_within_credit(self) -> None:
+        """Send bytes that `write` holds back, if that needs no waiting."""
+        if self._held and self._lock.acquire(blocking=False):
+            try:
+                if self._gate.remaining * self._max_piece >= len(self._held):
+                    self._send_pieces(self._held.take())
+            finally:
+                self._lock.release()
 
     def item(self, item: Any, meta: Mapping[str, Any] | None = None) -> None:
         """Write one item, with its meta if given. Raises LocalProtocolError for a scalar output."""
@@ -245,6 +259,11 @@ class Outputs:
             return False
         named[0]._gate.grant(credit)
         return True
+
+    def flush_within_credit(self) -> None:
+        """Send what every output holds back, as far as that needs no waiting."""
+        for output in self._by_stream.values():
+            output.flush_within_credit()
 
     def close(self, error: CapdagError) -> None:
         """Fail whoever writes or waits for credit."""

@@ -95,6 +95,19 @@ def test_small_writes_of_bytes_are_joined() -> None:
     assert len(pieces) < 200  # 3 when nothing disturbs; each 20 ms that somebody takes away gives one more
 
 
+def test_a_handler_that_waits_for_more_holds_nothing_back() -> None:
+    """Else a caller that waits for the echo before it says more would wait for ever."""
+    with cartridge() as driver:
+        driver.attach()
+        driver.send(req(1, ECHO), start(1, "media:octets"))
+        for number in range(3):
+            driver.send(chunk(1, number, encode_value(b"%d" % number)))
+            echoed = driver.next(lambda view: view.type is FrameType.CHUNK)
+            assert echoed.fields[6] == encode_value(b"%d" % number)
+        driver.send(end(1, 3), body_end_frame(1))
+        assert driver.terminal(1).type is FrameType.END
+
+
 def test_arguments_and_outputs_by_name() -> None:
     with cartridge(STUB_COMMAND) as driver:
         driver.attach()
