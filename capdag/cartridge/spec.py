@@ -16,13 +16,17 @@ class Record(NamedTuple):
     settings: Mapping[str, Any]
 
 
+SettingsOf = Callable[[str], Mapping[str, Any]]
+"""What the operator has set for a model, by its id."""
+
+
 class Spec(NamedTuple):
     """A cartridge package. `command` starts it, `requires` names the modules that must be importable for that,
-    `records` lists the processes it offers for a folder of models, and `libraries` names the shared libraries its
+    `records` lists the processes it offers for a folder of models and what is set for each, and `libraries` names the shared libraries its
     engine needs from the system, each with what brings it."""
 
     name: str
     command: tuple[str, ...]
     requires: tuple[str, ...]
-    records: Callable[[Path], list[Record]]
+    records: Callable[[Path, SettingsOf], list[Record]]
     libraries: tuple[tuple[str, str], ...] = ()

@@ -8,12 +8,13 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capdag.cartridge.spec import Record, Spec
+from capdag.cartridge.spec import Spec
 from capdag.config import CartridgeConfig, Config, ModelsConfig, given
 from capdag.errors import ConfigError
 from capdag.host import CartridgeRecord
@@ -86,9 +87,8 @@ def _install_command(entry: EntryPoint, missing: Sequence[str]) -> str:
 
 
 def _from_spec(spec: Spec, models: Path, wanted: ModelsConfig) -> Iterator[CartridgeRecord]:
-    for record in spec.records(models):
-        settings = {**record.settings, **_model_settings(record, wanted)}
-        yield CartridgeRecord(id=record.id, command=spec.command, caps=record.caps, settings=settings)
+    for record in spec.records(models, partial(_model_settings, wanted)):
+        yield CartridgeRecord(id=record.id, command=spec.command, caps=record.caps, settings=record.settings)
 
 
 def model_of(caps: Sequence[Mapping[str, Any]]) -> str | None:
@@ -96,11 +96,8 @@ def model_of(caps: Sequence[Mapping[str, Any]]) -> str | None:
     return next((cap["metadata"]["model"] for cap in caps if cap.get("metadata")), None)
 
 
-def _model_settings(record: Record, wanted: ModelsConfig) -> Mapping[str, Any]:
-    """Return what the file sets for the record's model; nothing for a cartridge without one."""
-    model = model_of(record.caps)
-    if model is None:
-        return {}
+def _model_settings(wanted: ModelsConfig, model: str) -> Mapping[str, Any]:
+    """Return what the file sets for a model."""
     common = {key: value for key, value in given(wanted).items() if key not in ("dir", "overrides")}
     own = wanted.overrides.get(model)
     return {**common, **(given(own) if own else {})}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from capdag.cartridge.spec import Record, Spec
+from capdag.cartridge.spec import Record, SettingsOf, Spec
 
 NAME = "echo"
 
@@ -15,7 +15,7 @@ SLOW_ECHO = "cap:slow-echo;in=media:octets;out=media:octets"
 FAIL = 'cap:fail;in="media:failure;enc=utf-8";out=media:void'
 
 
-def _records(_models: Path) -> list[Record]:
+def _records(_models: Path, _settings_of: SettingsOf) -> list[Record]:
     """One process, whatever the models. Its manifest says the rest about the caps once it runs."""
     return [Record(NAME, [{"urn": urn} for urn in (ECHO, COUNT, SLOW_ECHO, FAIL)], {})]
 

@@ -8,21 +8,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from capdag.cartridge.spec import Record, Spec
+from capdag.cartridge.spec import Record, SettingsOf, Spec
 from capdag.models import check_slugs, list_models
 
 from .serving import NAME, add_model, new_cartridge
 from .settings import OPENMP, read_settings
 
 
-def records(models_dir: Path) -> list[Record]:
+def records(models_dir: Path, settings_of: SettingsOf) -> list[Record]:
     """Return one record for each model in the folder, broken ones too: their first request tells what is wrong.
 
-    Raises ConfigError where two models would have one slug.
+    Raises ConfigError where two models would have one slug, and for a wrong setting.
     """
     models = list_models(models_dir)
     check_slugs(models)
-    return [record_of(f"{NAME}/{model.slug}", {"model": model.name, "path": str(model.path)}) for model in models]
+    return [
+        record_of(f"{NAME}/{model.slug}", {"model": model.name, "path": str(model.path), **settings_of(model.name)})
+        for model in models
+    ]
 
 
 def record_of(record_id: str, settings: dict[str, object]) -> Record:

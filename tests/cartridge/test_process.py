@@ -209,7 +209,7 @@ def test_importing_the_sdk_does_nothing_and_brings_no_event_loop() -> None:
 
 
 def test_the_spec_starts_it() -> None:
-    (record,) = SPEC.records(ROOT)
+    (record,) = SPEC.records(ROOT, lambda _: {})
     with cartridge(SPEC.command) as driver:
         pools = driver.attach().pools
         served = {cap["urn"] for cap in record.caps}

@@ -15,9 +15,9 @@ FAKE = """
 from pathlib import Path
 from capdag.cartridge.spec import Record, Spec
 
-def records(models: Path):
+def records(models: Path, settings_of):
     caps = [{"urn": f"cap:chat;model={name}", "metadata": {"model": name}} for name in ("One", "Two")]
-    return [Record(f"fake/{cap['metadata']['model'].lower()}", [cap], {"dir": str(models), "slots": 1}) for cap in caps]
+    return [Record(f"fake/{cap['metadata']['model'].lower()}", [cap], {"dir": str(models), "slots": 1, **settings_of(cap["metadata"]["model"])}) for cap in caps]
 
 SPEC = Spec("fake", ("run-fake", "now"), REQUIRES, records)
 """

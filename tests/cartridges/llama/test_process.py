@@ -83,11 +83,25 @@ def conversation(path: Path, **settings: Any) -> Iterator[Conversation]:
         yield Conversation(driver, record)
 
 
+def no_settings(_model: str) -> dict[str, Any]:
+    return {}
+
+
+def test_settings_of_a_model_are_in_its_caps(alphabet_model: Path) -> None:
+    (record,) = SPEC.records(
+        alphabet_model.parent, lambda model: {"context": 512} if model == alphabet_model.stem else {}
+    )
+    assert record.settings["context"] == 512
+    assert record.caps[0]["metadata"]["context_length"] == 512
+    with pytest.raises(ConfigError, match="context is 1"):
+        SPEC.records(alphabet_model.parent, lambda _: {"context": 1})
+
+
 def test_records_of_a_folder(alphabet_model: Path, tmp_path: Path) -> None:
     shutil.copy(alphabet_model, tmp_path / "Alpha Bet.gguf")
     make_alphabet(tmp_path / "base.gguf", chat=False)
     (tmp_path / "broken.gguf").write_text("no model")
-    alpha, base, broken = SPEC.records(tmp_path)
+    alpha, base, broken = SPEC.records(tmp_path, no_settings)
     assert (alpha.id, base.id, broken.id) == ("llama-cpp/alpha-bet", "llama-cpp/base", "llama-cpp/broken")
     assert alpha.settings == {"model": "Alpha Bet", "path": str(tmp_path / "Alpha Bet.gguf")}
     assert [cap["urn"].split(";")[0] for cap in alpha.caps] == ["cap:chat", "cap:completion"]
@@ -110,7 +124,7 @@ def test_two_models_with_one_slug(alphabet_model: Path, tmp_path: Path) -> None:
     for name in ("a b.gguf", "a-b.gguf"):
         shutil.copy(alphabet_model, tmp_path / name)
     with pytest.raises(ConfigError, match="would both be served as 'a-b'"):
-        SPEC.records(tmp_path)
+        SPEC.records(tmp_path, no_settings)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +151,7 @@ def test_it_does_not_start_without_a_model() -> None:
 def test_discovery_does_not_import_the_engine(alphabet_model: Path) -> None:
     code = (
         "import sys, pathlib; from cartridges.llama_cpp import SPEC; "
-        f"SPEC.records(pathlib.Path({str(alphabet_model.parent)!r})); sys.exit('xllamacpp' in sys.modules)"
+        f"SPEC.records(pathlib.Path({str(alphabet_model.parent)!r}), lambda _: {{}}); sys.exit('xllamacpp' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
