@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -76,7 +75,7 @@ class Cartridge:
         self.owes_beat = False
         self.rows: dict[RowKey, IncomingRow] = {}
         self.calls: dict[MessageId, OutgoingRow] = {}
-        self.waiting: deque[tuple[IncomingRow, FrameView]] = deque()
+        self.waiting: list[tuple[IncomingRow, FrameView]] = []
         self.down: list[FrameView] = []
         self.muted = False
         self.cancelling = 0

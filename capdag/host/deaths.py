@@ -49,7 +49,7 @@ class ProcessEnd(NamedTuple):
     def failed_start(self, refusal: str | None, waited: str | None) -> Failure:
         """Return what the requests end with that waited for the start.
 
-        `refusal` says what was wrong with its answer, `waited` what did not come in time.
+        `refusal` says what was wrong with its answer, `waited` what did not come, or not in time.
         """
         if refusal is not None:
             what = f"gave a wrong answer at its start: {refusal}; it {self.status}"

@@ -64,8 +64,7 @@ class Endings:
         """
         x, cartridge = self._x, row.cartridge
         row.passed = True
-        cartridge.rows.pop(row.key, None)
-        if row.cancellation is not None:
+        if cartridge.rows.pop(row.key, None) is not None and row.cancellation is not None:
             cartridge.cancelling -= 1
         x.released.add(row.rid)
         if row.caller is None or x.outgoing.find(row.rid) is not row.caller:
@@ -83,7 +82,7 @@ class Endings:
         force_kill = view.fields.get(18) is True
         cartridge = row.cartridge
         if row.queued:
-            cartridge.waiting = type(cartridge.waiting)(kept for kept in cartridge.waiting if kept[0] is not row)
+            cartridge.waiting = [kept for kept in cartridge.waiting if kept[0] is not row]
             failure = reason.failure()
             self.settle(row, failure._replace(message=f"{failure.message} (while queued)"))
         elif row.answer.ended:

@@ -49,7 +49,7 @@ class Keeper(Protocol):
 class Process:
     """The `Port` of a cartridge with a process, and the receiver of its stdout.
 
-    `refusal`: what was wrong with its answer. `waited`: what did not come in time. `gone` is set after the end.
+    `refusal`: what was wrong with its answer. `waited`: what did not come, or not in time. `gone` is set after the end.
     """
 
     def __init__(self, cartridge: Cartridge, keeper: Keeper, guardian: Guardian | None) -> None:
@@ -149,7 +149,8 @@ class Process:
         try:
             self._child = self._spawn()
         except SpawnError as error:
-            self._end(ProcessEnd(cartridge.id, f"could not be started: {error}"))
+            self.waited = str(error)
+            self._end(ProcessEnd(cartridge.id, "was never started"))
             return
         self._step_began = trio.current_time()
         cartridge.pid = self._child.pid

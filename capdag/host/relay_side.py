@@ -161,7 +161,7 @@ class RelaySide:
         x = self._x
         if x.policy is not None:
             x.send_down(cartridge, view_of(policy_frame(x.policy)))
-        waiting, cartridge.waiting = cartridge.waiting, type(cartridge.waiting)()
+        waiting, cartridge.waiting = cartridge.waiting, []
         for row, view in waiting:
             if not row.passed:
                 self.give(row, view)
