@@ -21,9 +21,12 @@ SettingsOf = Callable[[str], Mapping[str, Any]]
 
 
 class Spec(NamedTuple):
-    """A cartridge package. `command` starts it, `requires` names the modules that must be importable for that,
-    `records` lists the processes it offers for a folder of models and what is set for each, and `libraries` names the shared libraries its
-    engine needs from the system, each with what brings it."""
+    """A cartridge package.
+
+    `command` starts it; `requires` names the modules that must be importable for that, and `libraries` the shared
+    libraries that its engine needs from the system, each with what brings it. `records` lists the processes it offers
+    for a folder of models and what is set for each.
+    """
 
     name: str
     command: tuple[str, ...]

@@ -17,7 +17,9 @@ from capdag.cartridge.spec import Record, Spec
 
 def records(models: Path, settings_of):
     caps = [{"urn": f"cap:chat;model={name}", "metadata": {"model": name}} for name in ("One", "Two")]
-    return [Record(f"fake/{cap['metadata']['model'].lower()}", [cap], {"dir": str(models), "slots": 1, **settings_of(cap["metadata"]["model"])}) for cap in caps]
+    models_of = [(cap["metadata"]["model"], cap) for cap in caps]
+    own = {"dir": str(models), "slots": 1}
+    return [Record(f"fake/{name.lower()}", [cap], {**own, **settings_of(name)}) for name, cap in models_of]
 
 SPEC = Spec("fake", ("run-fake", "now"), REQUIRES, records)
 """

@@ -151,7 +151,8 @@ def test_it_does_not_start_without_a_model() -> None:
 def test_discovery_does_not_import_the_engine(alphabet_model: Path) -> None:
     code = (
         "import sys, pathlib; from cartridges.llama_cpp import SPEC; "
-        f"SPEC.records(pathlib.Path({str(alphabet_model.parent)!r}), lambda _: {{}}); sys.exit('xllamacpp' in sys.modules)"
+        f"SPEC.records(pathlib.Path({str(alphabet_model.parent)!r}), lambda _: {{}}); "
+        "sys.exit('xllamacpp' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
