@@ -322,6 +322,13 @@ class WrongVersion(Cartridge):
 
 
 @misdeed
+class TinyFrames(Cartridge):
+    """Agrees on frames so small that not even the identity check fits."""
+
+    limits = DEFAULT_LIMITS._replace(max_frame=40)
+
+
+@misdeed
 class WrongIdentity(Cartridge):
     def echo(self, request: Request) -> None:
         request.payloads = [encode_value(b"not the nonce")]

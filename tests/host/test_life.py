@@ -109,6 +109,7 @@ async def test_silence_at_the_start_ends_at_its_deadline(misdeed: str, waited: s
     [
         ("WrongVersion", "protocol version 5"),
         ("WrongIdentity", "not the nonce"),
+        ("TinyFrames", "over the link's max_frame of 40"),
         ("PrintsAtStart", "Loading model..."),
         ("TracebackOnStdout", "exited with status 1"),
     ],
@@ -130,7 +131,8 @@ async def test_wrong_answer_is_permanent_until_a_reset(link: str, misdeed: str, 
 async def test_program_that_does_not_exist_is_named() -> None:
     given = msgspec.structs.replace(record(), command=["/nowhere/cartridge"])
     async with bench(given) as it:
-        assert "/nowhere/cartridge" in await it.relay.call(CAP).failed("SPAWN_FAILED")
+        message = await it.relay.call(CAP).failed("SPAWN_FAILED")
+        assert message.startswith("cartridge 'cart' did not start: cannot start /nowhere/cartridge")
         assert it.state() == "dead"
 
 
