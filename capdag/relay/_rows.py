@@ -113,8 +113,6 @@ class Rows:
         self.released.add(row.rid)
         if row.parent is not None:
             row.parent.children.pop(row.xid, None)
-        for child in row.children.values():
-            child.parent = None
         row.children.clear()
         row.parent = None
         self.ended_by_kind[kind] += 1
