@@ -666,6 +666,26 @@ class FourPiecesAndLeaves(FourPieces):
         os._exit(0)
 
 
+@misdeed
+class FloodsLogs(Cartridge):
+    """Sends 4 MB of LOG before it answers."""
+
+    def on_end(self, request: Request) -> None:
+        for _ in range(4000):
+            self.send(log_frame(request.rid, LogRecord("progress", "x" * 1000, 0.5), xid=request.xid))
+        self.echo(request)
+
+
+@misdeed
+class FloodsCredit(Cartridge):
+    """Grants its argument many times over."""
+
+    def on_end(self, request: Request) -> None:
+        for _ in range(20_000):
+            self.send(credit_frame(request.rid, "arg", 1, "request", xid=request.xid))
+        self.echo(request)
+
+
 class Inner(Request):
     """A call of a cartridge's own, for the frames of its body."""
 

@@ -11,6 +11,7 @@ from capdag.urn import CapUrn
 from capdag.wire import IDENTITY_CAP, Failure, FrameView, Limits, MessageId, PoolState
 from capdag.wire.manifest import Manifest
 
+from .debt import Backlog
 from .lifecycle import Event, State, move
 from .rows import IncomingRow, OutgoingRow, RowKey
 from .settings import CartridgeRecord, HostSettings
@@ -77,6 +78,7 @@ class Cartridge:
         self.calls: dict[MessageId, OutgoingRow] = {}
         self.waiting: list[tuple[IncomingRow, FrameView]] = []
         self.down: list[FrameView] = []
+        self.backlog = Backlog(lambda: self.bytes_queued)
         self.muted = False
         self.cancelling = 0
         self.pid: int | None = None
@@ -111,6 +113,11 @@ class Cartridge:
         """Note that nothing runs any more: the pools keep their sizes and hold nothing."""
         self.pools = {name: state._replace(active=0, queued=0) for name, state in self.pools.items()}
         self.reported = {}
+
+    @property
+    def bytes_queued(self) -> int:
+        """Bytes that wait for its process to read."""
+        return self.port.bytes_queued if self.port is not None else 0
 
     @property
     def is_idle(self) -> bool:

@@ -10,7 +10,6 @@ from capdag.wire import (
     REQUEST,
     RESPONSE,
     TERMINAL_TYPES,
-    CancelReason,
     Failure,
     FrameType,
     FrameView,
@@ -21,9 +20,10 @@ from capdag.wire import (
 )
 
 from .cartridge import Cartridge
+from .debt import UNBOUNDED, UNCREDITED_LIMIT
 from .endings import Endings
 from .exchange import Exchange
-from .flows import Fault
+from .flows import Fault, Flow
 from .rows import IncomingRow, OutgoingRow
 
 log = logging.getLogger("capdag.host")
@@ -102,11 +102,10 @@ class CartridgeSide:
             else:
                 self._endings.throw_away(row, view)
             return
-        fault = flow.edge.fault(view) if flow.edge is not None else None
-        if fault is not None:
-            self._x.drop(view, fault.code.lower())
-            self._endings.refuse(row, self._blame(cartridge, fault))
-        elif flow.offer(view):
+        failure = self._failure(cartridge, flow, view)
+        if failure is not None:
+            self._endings.refuse(row, failure)
+        elif flow.offer(view) and self._fits(view):
             self._endings.pass_answer(row, view)
 
     def _body(self, cartridge: Cartridge, call: OutgoingRow, view: FrameView) -> None:
@@ -115,19 +114,43 @@ class CartridgeSide:
             self._x.unroutable(view)
             return
         flow.note(view)
-        fault = flow.edge.fault(view) if flow.edge is not None else None
-        if fault is not None:
-            failure = self._blame(cartridge, fault)
-            self._x.drop(view, fault.code.lower())
-            self._x.send_err_down(call, failure)
-            self._endings.abandon(call, CancelReason(failure.code, failure.attribution, failure.message))
-        elif flow.offer(view):
+        failure = self._failure(cartridge, flow, view)
+        if failure is not None:
+            self._endings.fail_call(call, failure)
+        elif flow.offer(view) and self._fits(view):
             self._endings.pass_body(call, view)
 
-    def _blame(self, cartridge: Cartridge, fault: Fault) -> Failure:
+    def _failure(self, cartridge: Cartridge, flow: Flow, view: FrameView) -> Failure | None:
+        """Count a frame of a flow. Returns why its request has to end; the frame is then dropped."""
+        x = self._x
+        if flow.opens(view) and not x.debt.lend(flow, cartridge.limits):
+            x.drop(view, "debt_limit")
+            return x.debt.refusal()
+        fault = flow.edge.fault(view) if flow.edge is not None else None
+        if fault is None:
+            may_pass = view.type in UNBOUNDED or view.type is FrameType.LOG  # see _fits
+            return None if may_pass else self._overrun(cartridge, view)
+        return self._blame(cartridge, view, fault)
+
+    def _overrun(self, cartridge: Cartridge, view: FrameView) -> Failure | None:
+        """Return why a request has to end whose frames, uncredited, fill the relay's queue."""
+        if self._x.backlog.admits(view):
+            return None
+        text = f"sent {view.type.name} frames that wait unread: over {UNCREDITED_LIMIT} bytes of one request"
+        return self._blame(cartridge, view, Fault("PROTOCOL_VIOLATION", text))
+
+    def _blame(self, cartridge: Cartridge, view: FrameView, fault: Fault) -> Failure:
+        self._x.drop(view, fault.code.lower())
         text = f"cartridge {cartridge.id!r} {fault.text}"
         log.error("%s: %s", fault.code, text)
         return Failure(fault.code, _INTERNAL, text)
+
+    def _fits(self, view: FrameView) -> bool:
+        """True if a frame may join the relay's queue; of LOG frames that are not read, there is an end."""
+        if view.type is not FrameType.LOG or self._x.backlog.admits(view):
+            return True
+        self._x.drop(view, "overrun")
+        return False
 
     def _credit(self, cartridge: Cartridge, view: FrameView) -> None:
         direction = view.meta.get("credit_dir")
@@ -137,12 +160,17 @@ class CartridgeSide:
             if row.cancellation is not None:
                 self._x.drop(view, "cancelled")
                 return
+            failure = self._overrun(cartridge, view)
+            if failure is not None:
+                self._endings.refuse(row, failure)
+                return
             self._x.up.append(view)
             self._x.send_down(cartridge, *row.body.grant(view))
         elif call is not None:
-            self._x.up.append(view)
-            for freed in call.answer.grant(view):
-                self._endings.pass_response(call, freed)
+            if self._call_fits(cartridge, call, view):
+                self._x.up.append(view)
+                for freed in call.answer.grant(view):
+                    self._endings.pass_response(call, freed)
         else:
             self._x.unroutable(view)
 
@@ -155,7 +183,7 @@ class CartridgeSide:
             x.drop(view, "no_route")
             return
         parent = cartridge.row_of(view.meta.get("parent_rid"))
-        refusal = self._refusal(view, parent)
+        refusal = self._refusal(cartridge, view, parent)
         call = OutgoingRow(view.id, cartridge, parent, x.limits)
         if refusal is None:
             try:
@@ -164,7 +192,7 @@ class CartridgeSide:
                 refusal = Failure(error.code, error.attribution, str(error))
         if refusal is not None:
             x.released.add(view.id)
-            x.send_down(cartridge, view_of(err_frame(view.id, refusal, xid=view.xid)))
+            self._refuse_call(cartridge, view_of(err_frame(view.id, refusal, xid=view.xid)))
             return
         x.released.discard(view.id)
         cartridge.calls[view.id] = call
@@ -173,7 +201,14 @@ class CartridgeSide:
         call.body.note(view)
         x.up.append(view)
 
-    def _refusal(self, view: FrameView, parent: IncomingRow | None) -> Failure | None:
+    def _refuse_call(self, cartridge: Cartridge, err: FrameView) -> None:
+        """Tell a cartridge that its call is not taken. What one that reads nothing is still told has an end."""
+        if cartridge.backlog.admits(err, owner="refused calls"):
+            self._x.send_down(cartridge, err)
+        else:
+            self._x.drop(err, "overrun")
+
+    def _refusal(self, cartridge: Cartridge, view: FrameView, parent: IncomingRow | None) -> Failure | None:
         if view.xid is not None:
             text = "a call of a cartridge has no XID: the switch gives it one"
             return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
@@ -181,17 +216,25 @@ class CartridgeSide:
             return self._x.closing.failure()
         if parent is not None and parent.cancellation is not None:
             return parent.cancellation.reason.failure()
-        return None
+        return None if self._x.debt.has_room(cartridge.limits) else self._x.debt.refusal()
 
     def _cancel(self, cartridge: Cartridge, view: FrameView) -> None:
         call = self._outgoing(cartridge, view)
         if call is None:
             self._x.unroutable(view)
-        elif not call.cancelled or view.fields.get(18) is True:
+        elif not call.cancelled or (view.fields.get(18) is True and self._x.backlog.admits(view)):
             self._endings.cancel_call(call, view)
 
     def _close_stream(self, cartridge: Cartridge, view: FrameView) -> None:
-        if self._outgoing(cartridge, view) is None:
+        call = self._outgoing(cartridge, view)
+        if call is None:
             self._x.unroutable(view)
-        else:
+        elif self._call_fits(cartridge, call, view):
             self._x.up.append(view)
+
+    def _call_fits(self, cartridge: Cartridge, call: OutgoingRow, view: FrameView) -> bool:
+        """True if a frame of a call may join the relay's queue; otherwise the call has failed."""
+        failure = self._overrun(cartridge, view)
+        if failure is not None:
+            self._endings.fail_call(call, failure)
+        return failure is None

@@ -56,6 +56,17 @@ class Endings:
         self._x.send_cancel_down(row, reason)
         self._wind_down(row, reason, force_kill=False)
 
+    def turn_away(self, row: IncomingRow, failure: Failure) -> None:
+        """End a request for which there is no room, whether or not its handler has been given it."""
+        if row.queued:
+            self._unqueue(row)
+            self.settle(row, failure)
+        else:
+            self.refuse(row, failure)
+
+    def _unqueue(self, row: IncomingRow) -> None:
+        row.cartridge.waiting = [kept for kept in row.cartridge.waiting if kept[0] is not row]
+
     def _release(self, row: IncomingRow) -> None:
         """Forget a request whose terminal goes out now.
 
@@ -64,6 +75,7 @@ class Endings:
         """
         x, cartridge = self._x, row.cartridge
         row.passed = True
+        x.debt.settle(row.body, row.answer)
         if cartridge.rows.pop(row.key, None) is not None and row.cancellation is not None:
             cartridge.cancelling -= 1
         x.released.add(row.rid)
@@ -82,7 +94,7 @@ class Endings:
         force_kill = view.fields.get(18) is True
         cartridge = row.cartridge
         if row.queued:
-            cartridge.waiting = [kept for kept in cartridge.waiting if kept[0] is not row]
+            self._unqueue(row)
             failure = reason.failure()
             self.settle(row, failure._replace(message=f"{failure.message} (while queued)"))
         elif row.answer.ended:
@@ -118,8 +130,10 @@ class Endings:
             self._grant(row, view.stream_id, 1)
 
     def _grant(self, row: IncomingRow, stream_id: str, credit: int) -> None:
-        grant = credit_frame(row.rid, stream_id, credit, RESPONSE, xid=row.xid)
-        self._x.send_down(row.cartridge, view_of(grant))
+        """Grant to a handler; one that does not read what it is granted needs no more."""
+        grant = view_of(credit_frame(row.rid, stream_id, credit, RESPONSE, xid=row.xid))
+        if row.cartridge.backlog.admits(grant):
+            self._x.send_down(row.cartridge, grant)
 
     def end_cancelled(self, row: IncomingRow, view: FrameView) -> None:
         """Take the terminal of a cancelled request. A success of which part was thrown away is no success."""
@@ -155,6 +169,11 @@ class Endings:
         else:
             self._x.up.append(view)
 
+    def fail_call(self, call: OutgoingRow, failure: Failure) -> None:
+        """End a call whose rules were broken: ERR to its caller now, CANCEL to its handler."""
+        self._x.send_err_down(call, failure)
+        self.abandon(call, CancelReason(failure.code, failure.attribution, failure.message))
+
     def abandon(self, call: OutgoingRow, reason: CancelReason) -> None:
         """Give up the caller's half of a call: the callee is cancelled, and told of a body that will not end."""
         x = self._x
@@ -170,6 +189,7 @@ class Endings:
     def _forget(self, call: OutgoingRow) -> None:
         x, cartridge = self._x, call.cartridge
         x.outgoing.take(call.rid)
+        x.debt.settle(call.body, call.answer)
         x.released.add(call.rid)
         cartridge.calls.pop(call.rid, None)
         if call.parent is not None:

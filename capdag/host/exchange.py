@@ -27,6 +27,7 @@ from capdag.wire import (
 )
 
 from .cartridge import Cartridge
+from .debt import Backlog, Debt
 from .lifecycle import Event
 from .rows import IncomingRow, OutgoingRow, RowKey
 from .settings import HostSettings
@@ -38,10 +39,17 @@ class Exchange:
     """The tables, the counts, the policy, and the frames that one turn has produced.
 
     `closing` is None while requests are accepted, else what new ones are refused with. `limits` is what the relay has
-    been told and only ever shrinks: a requester that has read smaller limits never meets larger ones.
+    been told and only ever shrinks: a requester that has read smaller limits never meets larger ones. `backlog` is that
+    of the relay's link, whose queue `up_queued` measures.
     """
 
-    def __init__(self, settings: HostSettings, clock: Callable[[], float], wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: HostSettings,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        up_queued: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.settings = settings
         self.clock = clock
         self.wall_clock = wall_clock
@@ -51,6 +59,8 @@ class Exchange:
         self.released = ReleasedRing()
         self.counts = FrameCounts(self.released)
         self.limits = settings.limits
+        self.debt = Debt(settings.debt_limit)
+        self.backlog = Backlog(up_queued)
         self.policy: NetworkPolicy | None = settings.policy
         self.relay_state: bytes = b""
         self.closing: CancelReason | None = None
@@ -84,7 +94,9 @@ class Exchange:
         for cartridge in touched:
             batch, cartridge.down = cartridge.down, []
             if cartridge.port is not None and batch:
+                before = cartridge.bytes_queued
                 cartridge.port.send(batch)
+                cartridge.backlog.sent(before)
 
     def take_up(self) -> list[FrameView]:
         """Return what this turn has for the relay."""

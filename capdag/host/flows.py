@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from capdag.wire import PAYLOAD_HEADROOM, TERMINAL_TYPES, FrameType, FrameView, Limits, SendWindow
 
+_STREAMED = frozenset({FrameType.STREAM_START, FrameType.CHUNK})
+
 
 class Fault(NamedTuple):
     """How a sender broke the limits of its request: an error code, and words that follow its name."""
@@ -36,7 +38,7 @@ class Edge:
 
     def fault(self, view: FrameView) -> Fault | None:
         """Count one frame. Returns why its request has to end, or None."""
-        if view.type is not FrameType.CHUNK and view.type is not FrameType.STREAM_START:
+        if view.type not in _STREAMED:
             return None
         stream = view.stream_id
         left = self._remaining.get(stream)
@@ -140,14 +142,16 @@ class Hold:
 class Flow:
     """One direction of a request.
 
-    `next_seq` follows the last number seen; `ended` is True once its END or ERR has come.
+    `next_seq` follows the last number seen; `ended` is True once its END or ERR has come. `debt`: bytes that its
+    streams may come to, as counted by `Debt`.
     """
 
-    __slots__ = ("edge", "ended", "hold", "next_seq")
+    __slots__ = ("debt", "edge", "ended", "hold", "next_seq")
 
     def __init__(self) -> None:
         self.next_seq = 0
         self.ended = False
+        self.debt = 0
         self.edge: Edge | None = None
         self.hold: Hold | None = None
 
@@ -157,6 +161,12 @@ class Flow:
             self.next_seq = view.seq + 1
         if view.type in TERMINAL_TYPES:
             self.ended = True
+
+    def opens(self, view: FrameView) -> bool:
+        """True for a frame that opens a stream. Where the sender is trusted, only a STREAM_START does."""
+        if self.edge is None:
+            return view.type is FrameType.STREAM_START
+        return view.type in _STREAMED and view.stream_id not in self.edge
 
     def offer(self, view: FrameView) -> bool:
         """True if the frame may go on now."""

@@ -10,7 +10,6 @@ from capdag.urn import CapUrn, UrnError
 from capdag.wire import (
     RESPONSE,
     TERMINAL_TYPES,
-    CancelReason,
     Failure,
     FrameType,
     FrameView,
@@ -23,6 +22,7 @@ from capdag.wire import (
 )
 
 from .cartridge import IDENTITY, Cartridge
+from .debt import UNBOUNDED, UNCREDITED_LIMIT
 from .endings import Endings
 from .exchange import Exchange
 from .lifecycle import QUEUING, SERVING, STARTABLE, State
@@ -109,6 +109,8 @@ class RelaySide:
         if x.policy is None:
             text = "a REQ came before any POLICY: the relay must send one first"
             return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
+        if not x.debt.has_room(x.limits):
+            return x.debt.refusal()
         if named is None:
             return Failure("INVALID_REQUEST", _INTERNAL, "a REQ must name a cap URN in key 10")
         try:
@@ -153,8 +155,19 @@ class RelaySide:
                 self._endings.settle(row, failure)
             else:
                 self._endings.refuse(row, failure)
+        elif view.type not in UNBOUNDED and not cartridge.backlog.admits(view):
+            self._endings.refuse(row, self._overrun(cartridge, view))
         elif row.body.offer(view):
             self._x.send_down(cartridge, view)
+
+    def _overrun(self, cartridge: Cartridge, view: FrameView) -> Failure:
+        """Drop a frame for which a cartridge's queue has no room, and return what its request ends with."""
+        self._x.drop(view, "protocol_violation")
+        text = (
+            f"over {UNCREDITED_LIMIT} bytes of {view.type.name} and the like of one request wait for cartridge "
+            f"{cartridge.id!r} to read"
+        )
+        return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
 
     def ready(self, cartridge: Cartridge) -> None:
         """Give a process that has become ready the policy, and then what waited for it, in order."""
@@ -196,7 +209,10 @@ class RelaySide:
             self._x.unroutable(view)
             return
         row.body.note(view)
-        if row.queued:
+        if row.cancellation is None and row.body.opens(view) and not self._x.debt.lend(row.body, self._x.limits):
+            self._x.drop(view, "debt_limit")
+            self._endings.turn_away(row, self._x.debt.refusal())
+        elif row.queued:
             row.cartridge.waiting.append((row, view))
         else:
             self.give(row, view)
@@ -207,16 +223,29 @@ class RelaySide:
             self._x.unroutable(view)
             return
         if len(view.body) > call.cartridge.limits.max_frame:
-            failure = _too_long(view, call.cartridge)
-            self._x.send_err_down(call, failure)
-            self._endings.abandon(call, _as_reason(failure))
+            self._endings.fail_call(call, _too_long(view, call.cartridge))
             return
         call.answer.note(view)
         if call.cancelled and view.type not in TERMINAL_TYPES:
             self._x.drop(view, "cancelled")
-            return
-        if call.answer.offer(view):
+        elif call.answer.opens(view) and not self._x.debt.lend(call.answer, self._x.limits):
+            self._x.drop(view, "debt_limit")
+            self._endings.fail_call(call, self._x.debt.refusal())
+        elif call.answer.offer(view) and self._fits(call, view):
             self._endings.pass_response(call, view)
+
+    def _fits(self, call: OutgoingRow, view: FrameView) -> bool:
+        """True if a frame may join the queue to the caller, who may not be reading; if only a LOG may not, it is lost.
+
+        Any other frame for which there is no room is the end of the call.
+        """
+        if view.type in UNBOUNDED or call.cartridge.backlog.admits(view):
+            return True
+        if view.type is FrameType.LOG:
+            self._x.drop(view, "overrun")
+        else:
+            self._endings.fail_call(call, self._overrun(call.cartridge, view))
+        return False
 
     def _call_of(self, view: FrameView) -> OutgoingRow | None:
         """Return the call a frame belongs to; the first frame with an XID binds it."""
@@ -235,6 +264,9 @@ class RelaySide:
                 self._x.drop(view, "cancelled")
                 return
             if not row.answer.ended:
+                if not row.cartridge.backlog.admits(view):
+                    self._endings.refuse(row, self._overrun(row.cartridge, view))
+                    return
                 self._x.send_down(row.cartridge, view)
             for freed in row.answer.grant(view):
                 self._endings.pass_answer(row, freed)
@@ -242,6 +274,8 @@ class RelaySide:
         call = self._call_of(view) if direction == "request" else None
         if call is None:
             self._x.unroutable(view)
+            return
+        if not self._fits(call, view):
             return
         self._x.send_down(call.cartridge, view)
         for freed in call.body.grant(view):
@@ -282,7 +316,3 @@ def _too_long(view: FrameView, cartridge: Cartridge) -> Failure:
     size, limit = len(view.body), cartridge.limits.max_frame
     text = f"{view.type.name} of {size} bytes is over the max_frame of {limit} that cartridge {cartridge.id!r} takes"
     return Failure("PROTOCOL_VIOLATION", _INTERNAL, text, {"param": "max_frame", "limit": limit, "seen": size})
-
-
-def _as_reason(failure: Failure) -> CancelReason:
-    return CancelReason(failure.code, failure.attribution, failure.message)

@@ -54,7 +54,7 @@ class HostRuntime:
         self._dispatcher = Dispatcher()
         self._nursery: trio.Nursery | None = None
         self._processes: dict[str, Process] = {}
-        self._x = Exchange(self.settings, trio.current_time, time.time)
+        self._x = Exchange(self.settings, trio.current_time, time.time, self._up_queued)
         self._x.closing = _NOT_RUNNING
         self._x.launch = self._launch
         self._cartridges = {record.id: Cartridge(record, self.settings) for record in records}
@@ -101,7 +101,13 @@ class HostRuntime:
             x.send_up(build_notify(x, [self._echo, *self._cartridges.values()]))
         batch = x.take_up()
         if batch:
+            before = self._up_queued()
             self._link.send(batch)
+            x.backlog.sent(before)
+
+    def _up_queued(self) -> int:
+        """Bytes that wait for the relay to read; a link inside the process queues nothing here."""
+        return self._link.bytes_queued if isinstance(self._link, FdLink) else 0
 
     def deliver(self, batch: Sequence[FrameView]) -> None:
         """Take frames of the relay."""
@@ -280,10 +286,13 @@ class HostRuntime:
             self._x.advertise = True
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what is true now, as JSON values: the policy, every cartridge, and the protocol stats."""
+        """Return what is true now, as JSON values: the policy, every cartridge, what open streams may come to
+        (bytes), and the protocol stats.
+        """
         return {
             "policy": self._x.policy.value if self._x.policy is not None else None,
             "cartridges": [cartridge.snapshot(self._x.clock()) for cartridge in self._cartridges.values()],
+            "debt": self._x.debt.owed,
             "protocol": self._x.snapshot(),
         }
 

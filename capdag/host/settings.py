@@ -14,6 +14,8 @@ from capdag.wire import DEFAULT_LIMITS, Limits, NetworkPolicy
 from capdag.wire.requests import DEFAULT_TABLE_LIMIT
 from capdag.wire.streams import MAX_STREAMS
 
+from .debt import stream_debt
+
 
 class CartridgeRecord(msgspec.Struct, frozen=True):
     """One cartridge that a host may start.
@@ -76,6 +78,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Live requests in each direction before new ones are refused."""
     max_streams: int = MAX_STREAMS
     """Streams that a cartridge may open in one request."""
+    debt_limit: int = 64 << 30
+    """What all open streams together may come to, window x max_chunk each, before no more are opened."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values that contradict each other."""
@@ -83,6 +87,11 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"heartbeat_timeout must be above 0 and below heartbeat_interval, not {self.heartbeat_timeout:g} "
                 f"with an interval of {self.heartbeat_interval:g}"
+            )
+        if self.debt_limit < stream_debt(self.limits):
+            raise ConfigError(
+                f"debt_limit must be at least one stream's window, {stream_debt(self.limits)} bytes (initial_credit x "
+                f"max_chunk), not {self.debt_limit}"
             )
 
     def pause_after(self, failures: int) -> float:

@@ -264,6 +264,7 @@ class Bench:
         sizes = ("outgoing_rids", "incoming_rxids", "incoming_to_peer_rids", "outgoing_max_seq")
         assert {name: protocol[name] for name in sizes} == dict.fromkeys(sizes, 0)
         assert protocol["routing_gc_evicted_total"] == 0
+        assert self.host.snapshot()["debt"] == 0
         for cartridge in self.host.snapshot()["cartridges"]:
             assert (cartridge["active"], cartridge["waiting"], cartridge["calls"]) == (0, 0, 0), cartridge
 

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import socket
+
 import msgspec
 import pytest
+import trio
 
-from capdag.host import HostSettings
-from capdag.wire import FrameType
-from tests.host.driver import LINKS, QUICK, bench, record
+from capdag.errors import AttributionClass, ConfigError
+from capdag.host import HostRuntime, HostSettings
+from capdag.host.debt import UNCREDITED_LIMIT, Backlog, stream_debt
+from capdag.transport import socket_link
+from capdag.transport.fdlink import READ_SIZE
+from capdag.wire import (
+    DEFAULT_LIMITS,
+    TERMINAL_TYPES,
+    Frame,
+    FrameSplitter,
+    FrameType,
+    FrameView,
+    LogRecord,
+    NetworkPolicy,
+    body_end_frame,
+    encode_value,
+    failure_of,
+    fnv1a_64,
+    inspect,
+    log_frame,
+    pack,
+    policy_frame,
+    view_of,
+)
+from tests.host.driver import LINKS, PATIENCE, QUICK, bench, record
 from tests.misbehave import CALL, CAP, GOOD
 
 
@@ -108,6 +133,7 @@ async def test_snapshot_has_the_shape_of_the_protocol_stats() -> None:
                     "pools": it.cartridge()["pools"],
                 }
             ],
+            "debt": 0,
             "protocol": {
                 "drops": {"total": 0, "by_reason": {}, "by_reason_frame_type": {}},
                 "stragglers": {"total": 0, "by_frame_type": {}},
@@ -121,6 +147,149 @@ async def test_snapshot_has_the_shape_of_the_protocol_stats() -> None:
         }
         call.body(b"x")
         await call.succeeded()
+
+
+ONE_STREAM = stream_debt(DEFAULT_LIMITS)
+
+
+@LINKS
+async def test_open_streams_are_bounded_together(link: str) -> None:
+    """H42: past debt_limit a REQ and a STREAM_START are refused, live requests go on, and what ends gives back."""
+    async with bench(record(), link=link, settings=msgspec.structs.replace(QUICK, debt_limit=2 * ONE_STREAM)) as it:
+        first, second = it.relay.call(CAP), it.relay.call(CAP)
+        first.start()
+        second.start()
+        await it.relay.until(lambda: it.host.snapshot()["debt"] == 2 * ONE_STREAM)
+        refused = it.relay.call(CAP)
+        assert "raise debt_limit" in await refused.failed("DEBT_LIMIT")
+        assert failure_of(refused.terminals[0].meta).attribution is AttributionClass.RESOURCE
+        first.start("another")
+        await first.failed("DEBT_LIMIT")
+        second.chunk(b"x")
+        await it.relay.until(lambda: it.host.snapshot()["debt"] == ONE_STREAM)
+        second.finish(1)
+        assert await second.succeeded() == b"x"
+        assert it.host.snapshot()["debt"] == 0
+
+
+async def test_stream_of_an_answer_for_which_there_is_no_room_ends_its_request() -> None:
+    """H42."""
+    async with bench(record(), settings=msgspec.structs.replace(QUICK, debt_limit=ONE_STREAM)) as it:
+        call = it.relay.call(CAP).body(b"x")
+        await call.failed("DEBT_LIMIT")
+        assert it.state() == "running"
+        await it.relay.until(lambda: it.cartridge()["active"] == 0)
+        assert it.host.snapshot()["debt"] == 0
+
+
+async def test_call_for_which_there_is_no_room_is_refused() -> None:
+    """H42."""
+    async with bench(record(), settings=msgspec.structs.replace(QUICK, debt_limit=ONE_STREAM)) as it:
+        call = it.relay.call(CALL).body(b"x")
+        assert "debt_limit" in await call.failed("DEBT_LIMIT")
+
+
+def test_debt_limit_below_one_stream_is_refused() -> None:
+    """H42."""
+    with pytest.raises(ConfigError, match="debt_limit must be at least one stream's window"):
+        HostSettings(debt_limit=1)
+
+
+A = b"a" * 16
+
+
+def log(rid: bytes, size: int = 1000) -> FrameView:
+    return view_of(log_frame(rid, LogRecord("progress", "x" * size, 0.5), xid=1))
+
+
+def test_backlog_counts_what_is_queued_and_not_what_was_sent() -> None:
+    """H43: a request whose frames are written as it sends more is never hit, however much it sends in all."""
+    queue = [0]
+    backlog = Backlog(lambda: queue[0])
+    size = len(log(A).body)
+    for _ in range(1000):
+        assert backlog.admits(log(A))
+        backlog.sent(0)
+    queue[0] = 1
+    count = 0
+    while backlog.admits(log(A)):
+        before, queue[0] = queue[0], queue[0] + size
+        backlog.sent(before)
+        count += 1
+    assert count == UNCREDITED_LIMIT // size
+    assert backlog.admits(log(b"b" * 16))
+    before, queue[0] = queue[0], queue[0] + size
+    backlog.sent(before)
+    queue[0] -= 3 * size  # the reader takes three
+    for expected in (True, True, False):
+        assert backlog.admits(log(A)) is expected
+        if expected:
+            before, queue[0] = queue[0], queue[0] + size
+            backlog.sent(before)
+    queue[0] = 0
+    assert backlog.admits(log(A))
+
+
+class StalledRelay:
+    """The far end of a host's socket, which writes and does not read."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def send(self, *frames: Frame) -> None:
+        self.sock.sendall(b"".join(pack(view_of(frame), DEFAULT_LIMITS.max_frame) for frame in frames))
+
+    def ask(self, rid: bytes, cap: str) -> None:
+        payload = encode_value(b"x")
+        chunk = Frame(FrameType.CHUNK, rid, stream_id="arg", payload=payload, chunk_index=0, checksum=fnv1a_64(payload))
+        start = Frame(FrameType.STREAM_START, rid, stream_id="arg", media_urn="media:")
+        stop = Frame(FrameType.STREAM_END, rid, stream_id="arg", chunk_count=1)
+        ask = Frame(FrameType.REQ, rid, cap=cap, content_type="application/cbor", payload=b"")
+        for frame in (ask, start, chunk, stop, body_end := body_end_frame(rid)):
+            frame.routing_id = 1
+        self.send(ask, start, chunk, stop, body_end)
+
+    def read_all(self) -> list[FrameView]:
+        """Return what the host had to say, until it closes the link."""
+        splitter, views = FrameSplitter(), []
+        while data := self.sock.recv(1 << 20):
+            views += [inspect(body) for body in splitter.feed(data)]
+        return views
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "code", "reason"),
+    [("FloodsLogs", None, "overrun"), ("FloodsCredit", "PROTOCOL_VIOLATION", "protocol_violation")],
+)
+async def test_flood_toward_a_relay_that_does_not_read_is_bounded(misdeed: str, code: str | None, reason: str) -> None:
+    """H43: LOG that does not fit is lost and its request lives; of other frames too many are the request's end."""
+    near, far = socket.socketpair()
+    relay, flooding, other = StalledRelay(far), b"f" * 16, b"o" * 16
+    async with trio.open_nursery() as nursery:
+        link = socket_link(near, "relay")
+        host = HostRuntime([record(misdeed)], link, None, QUICK)
+        nursery.start_soon(link.run, host.receiver)
+        await nursery.start(host.run)
+        relay.send(policy_frame(NetworkPolicy.NO_TELEMETRY))
+        relay.ask(flooding, CAP)
+        relay.ask(other, GOOD)
+        with trio.fail_after(PATIENCE):
+            while True:
+                await trio.sleep(0.01)
+                now = host.snapshot()
+                if now["cartridges"][0]["pid"] is not None and not now["protocol"]["incoming_rxids"]:
+                    break
+        assert host.snapshot()["protocol"]["drops"]["by_reason"][reason] > 0
+        assert 0 < link.bytes_queued < UNCREDITED_LIMIT + READ_SIZE + 20_000
+        views: list[FrameView] = []
+        async with trio.open_nursery() as reading:
+            reading.start_soon(lambda: trio.to_thread.run_sync(lambda: views.extend(relay.read_all())))
+            await host.shutdown()
+            link.close()
+        nursery.cancel_scope.cancel()
+    far.close()
+    ends = {view.id: view.meta.get("code") for view in views if view.type in TERMINAL_TYPES}
+    assert ends == {flooding: code, other: None}
 
 
 @pytest.mark.parametrize("name", ["heartbeat_interval", "handshake_timeout", "cancel_grace_busy", "table_limit"])

@@ -1,0 +1,111 @@
+"""Bounds on memory that no single request exceeds: all open windows together, and what waits without credit.
+
+protocol-spec/host.md, Memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from capdag.errors import AttributionClass
+from capdag.wire import TERMINAL_TYPES, Failure, FrameType, FrameView, Limits
+
+from .flows import Flow
+
+UNCREDITED_LIMIT = 256 * 1024
+"""Bytes of one request's frames other than CHUNKs and terminals that may wait in the queue of one link."""
+
+UNBOUNDED = frozenset({FrameType.REQ, FrameType.CHUNK, *TERMINAL_TYPES})
+"""Frames that need no such bound: those under credit, and those of which there is one."""
+
+
+def stream_debt(limits: Limits) -> int:
+    """Return what one open stream may come to (bytes)."""
+    return limits.initial_credit * limits.max_chunk
+
+
+class Debt:
+    """What the host has let others send at most: window x max_chunk for each stream of every live request.
+
+    A stream counts until its request has ended: what it has sent may still be queued.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.owed = 0
+
+    def has_room(self, limits: Limits) -> bool:
+        """True if one more stream may be opened."""
+        return self.owed + stream_debt(limits) <= self.limit
+
+    def lend(self, flow: Flow, limits: Limits) -> bool:
+        """Count a new stream of `flow`; False, and nothing is counted, if there is no room."""
+        if not self.has_room(limits):
+            return False
+        self.owed += stream_debt(limits)
+        flow.debt += stream_debt(limits)
+        return True
+
+    def settle(self, *flows: Flow) -> None:
+        """Count the flows of a request that has ended no more."""
+        for flow in flows:
+            self.owed -= flow.debt
+            flow.debt = 0
+
+    def refusal(self) -> Failure:
+        """Return what a request ends with that finds no room."""
+        text = (
+            f"the open streams of this host may come to {self.owed} bytes, and no more than {self.limit} are allowed: "
+            "try again when others have ended, or raise debt_limit"
+        )
+        meta = {"param": "debt_limit", "limit": self.limit, "seen": self.owed, "retryable": True}
+        return Failure("DEBT_LIMIT", AttributionClass.RESOURCE, text, meta)
+
+
+class Backlog:
+    """Counts, a request, the uncredited bytes in the queue of one link, of which only the length is seen.
+
+    `queued` returns that length. Positions are bytes since the queue was last empty. Costs nothing while it is empty.
+    """
+
+    def __init__(self, queued: Callable[[], int]) -> None:
+        self._queued = queued
+        self._entered = 0
+        self._turn: list[tuple[object, int]] = []
+        self._waiting: deque[tuple[int, object, int]] = deque()
+        self._totals: dict[object, int] = {}
+
+    def admits(self, view: FrameView, owner: object = None) -> bool:
+        """Count a frame that this turn sends; False, and nothing is counted, if its request has too much queued.
+
+        `owner`: what it counts for in place of its request.
+        """
+        queued = self._queued()
+        if not queued:
+            return True
+        self._forget(self._entered - queued)
+        key, size = view.id if owner is None else owner, len(view.body)
+        total = self._totals.get(key, 0) + size
+        if total > UNCREDITED_LIMIT:
+            return False
+        self._totals[key] = total
+        self._turn.append((key, size))
+        return True
+
+    def _forget(self, written: int) -> None:
+        while self._waiting and self._waiting[0][0] <= written:
+            _, key, size = self._waiting.popleft()
+            self._totals[key] -= size
+            if not self._totals[key]:
+                del self._totals[key]
+
+    def sent(self, before: int) -> None:
+        """Note that a turn's frames were sent, to a queue that held `before` bytes."""
+        if not before:
+            self._entered = 0
+            self._waiting.clear()
+            self._totals.clear()
+        self._entered += self._queued() - before
+        self._waiting.extend((self._entered, key, size) for key, size in self._turn)
+        self._turn.clear()
