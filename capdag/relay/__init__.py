@@ -1,8 +1,8 @@
 """The relay room: the switch that joins callers and hosts (protocol-spec/wire.md, Relay)."""
 
-from ._attaching import SwitchSettings
 from ._masters import Capability
 from ._request import Request
+from ._settings import SwitchSettings
 from ._switch import Switch, open_switch
 
 __all__ = ["Capability", "Request", "Switch", "SwitchSettings", "open_switch"]

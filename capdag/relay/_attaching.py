@@ -5,46 +5,29 @@ from __future__ import annotations
 import logging
 import os
 from functools import partial
-from typing import NamedTuple
 from uuid import uuid4
 
 from capdag.transport import Link
 from capdag.wire import (
-    DEFAULT_LIMITS,
     FrameView,
     IdentityCheck,
-    Limits,
-    NetworkPolicy,
     deferred_identity_request,
     identity_request,
     policy_frame,
     view_of,
 )
 from capdag.wire.notify import read_notify
-from capdag.wire.requests import DEFAULT_TABLE_LIMIT
 
 from ._alarms import Alarms
 from ._endings import Endings
 from ._masters import Master, Masters, MasterState
 from ._outgoing import Outgoing
 from ._rows import Rows
+from ._settings import SwitchSettings
 
 log = logging.getLogger(__name__)
 
 _NONCE_SIZE = 32
-
-
-class SwitchSettings(NamedTuple):
-    """Settings of a switch. Times are seconds; `limits` are this side's own, reduced to each host's.
-
-    `cancel_deadline` is longer than a host's own grace, which ends in a kill and an honest terminal.
-    """
-
-    policy: NetworkPolicy = NetworkPolicy.NO_TELEMETRY
-    limits: Limits = DEFAULT_LIMITS
-    identity_timeout: float = 10.0
-    cancel_deadline: float = 40.0
-    table_limit: int = DEFAULT_TABLE_LIMIT
 
 
 class Attaching:
@@ -86,10 +69,9 @@ class Attaching:
             master.check = IdentityCheck(nonce)
             frames = identity_request(rid, nonce)
         master.check_rid = rid
-        too_late = partial(
-            self.end, master, f"no answer to the identity check in {self._settings.identity_timeout:g} s"
-        )
-        master.alarm = self._alarms.after(self._settings.identity_timeout, partial(self._out.turn, too_late))
+        timeout = self._settings.identity_timeout
+        too_late = partial(self.end, master, f"no answer to the identity check in {timeout:g} s")
+        master.alarm = self._alarms.after(timeout, partial(self._out.turn, too_late))
         for frame in frames:
             self._out.put(master, view_of(frame))
 
@@ -124,4 +106,5 @@ class Attaching:
         for master in self._masters.all():
             if not master.ended:
                 master.ended, master.reason = True, "the switch is shutting down"
+                self._masters.withdraw(master)
                 master.link.close()

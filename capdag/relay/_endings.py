@@ -28,6 +28,9 @@ from ._masters import Master
 from ._outgoing import Outgoing
 from ._rows import Row, Rows
 
+_LONGEST_TEXT = 1_000
+"""Characters of a reason that is passed on: another link may take shorter frames than the one it came by."""
+
 
 def failure(code: str, message: str) -> Failure:
     """Return a failure of this project's own, with the class its code goes with."""
@@ -63,7 +66,7 @@ class Endings:
         requester = row.answer.sink
         self._leave(row)
         self._out.put(requester, error)
-        self.cancel(row, CancelReason(why.code, why.attribution, why.message))
+        self.cancel(row, CancelReason(*why[:3]))
 
     def _err(self, row: Row, why: Failure) -> FrameView:
         return view_of(err_frame(row.rid, why, xid=row.xid, seq=row.answer.last_seq + 1))
@@ -75,6 +78,7 @@ class Endings:
 
     def cancel(self, row: Row, reason: CancelReason, *, force_kill: bool = False) -> None:
         """Cancel a request and the calls its handler has made, all for the same reason."""
+        reason = CancelReason(reason.code[:_LONGEST_TEXT], reason.attribution, reason.message[:_LONGEST_TEXT])
         waiting = [row]
         while waiting:
             row = waiting.pop()
@@ -130,7 +134,7 @@ class Endings:
             if row.body.sink is master:
                 self.finish(row, self._err(row, died), "master_died")
             elif row.answer.sink is NOBODY and row.cancel is None:
-                self.cancel(row, CancelReason(gone.code, gone.attribution, gone.message))
+                self.cancel(row, CancelReason(*gone[:3]))
 
     def abort_all(self) -> None:
         """Settle everything: the switch is going down."""

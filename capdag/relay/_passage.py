@@ -53,6 +53,8 @@ class Passage:
             self.lose(view, "cancelled" if row.state is RequestState.CANCELLED else None)
         elif side is Side.HANDLER and row.answer.pending is not None:
             self.lose(view)  # its terminal has come, and waits for credit
+        elif (why := too_long(view, row.body.sink if side is Side.REQUESTER else row.answer.sink)) is not None:
+            self._endings.fail(row, why)
         else:
             ROUTES[view.type](self, row, side, view)
 
@@ -70,15 +72,12 @@ class Passage:
             self._endings.finish(row, _routed(view, row))
 
     def _admit(self, row: Row, flow: Flow, view: FrameView) -> bool:
-        """Check and count a frame; False if it waits for credit, or has ended its request."""
-        why = too_long(view, flow.sink)
+        """Count a frame; False if it waits for credit, or has ended its request."""
         try:
-            free = why is None and flow.admit(view)
+            return flow.admit(view)
         except RemoteProtocolError as error:
-            why = failure(error.code, str(error))
-        if why is not None:
-            self._endings.fail(row, why)
-        return why is None and free
+            self._endings.fail(row, failure(error.code, str(error)))
+            return False
 
     def _drain(self, row: Row, view: FrameView) -> None:
         """The handler of a cancelled request may write on until its terminal: count and grant, deliver nothing."""

@@ -15,7 +15,7 @@ from capdag.urn import CapUrn
 from capdag.wire import FrameView
 
 from ._alarms import Alarms
-from ._attaching import Attaching, SwitchSettings
+from ._attaching import Attaching
 from ._endings import Endings
 from ._masters import Capability, Master, Masters
 from ._outgoing import Outgoing
@@ -23,6 +23,7 @@ from ._passage import Passage
 from ._request import Deliver, Request
 from ._router import Router
 from ._rows import Rows
+from ._settings import SwitchSettings
 from ._snapshot import snapshot
 
 
@@ -51,7 +52,7 @@ class Switch:
         """
         master = self._attaching.attach(link, name)
         self._out.flush()
-        return _Inlet(self, master)
+        return _Inlet(master, self._router, self._attaching, self._out)
 
     async def wait_for(self, cap: str) -> None:
         """Wait until some host serves `cap`. Raises UrnError for a text that is no cap URN."""
@@ -85,17 +86,19 @@ class Switch:
 class _Inlet:
     """The receiver of one master's link."""
 
-    def __init__(self, switch: Switch, master: Master) -> None:
-        self._switch = switch
+    def __init__(self, master: Master, router: Router, attaching: Attaching, out: Outgoing) -> None:
         self._master = master
+        self._router = router
+        self._attaching = attaching
+        self._out = out
 
     def deliver(self, batch: Sequence[FrameView]) -> None:
         """Route the frames of one read."""
-        self._switch._out.turn(partial(self._switch._router.take, self._master, batch))
+        self._out.turn(partial(self._router.take, self._master, batch))
 
     def closed(self, reason: str) -> None:
         """Settle what the link held."""
-        self._switch._out.turn(partial(self._switch._attaching.end, self._master, reason))
+        self._out.turn(partial(self._attaching.end, self._master, reason))
 
 
 @asynccontextmanager

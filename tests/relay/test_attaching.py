@@ -326,6 +326,8 @@ async def test_leaving_the_switch_settles_requests_and_closes_links(kind: LinkKi
             await master.next(FrameType.REQ)
         assert (await caller.terminal()).meta["code"] == "ABORTED"
         await master.wait_closed()
+        with pytest.raises(RequestFailedError, match="NO_HANDLER"):
+            switch.open_request(ECHO, Caller())
         nursery.cancel_scope.cancel()
 
 

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 from capdag.errors import AttributionClass
 from capdag.relay import SwitchSettings, open_switch
 from capdag.wire import (
+    DEFAULT_LIMITS,
     RESPONSE,
     CancelReason,
     FrameType,
@@ -223,6 +224,26 @@ async def test_a_call_that_has_ended_is_not_cancelled_with_its_parent(kind: Link
         assert (await a.skip_to(FrameType.CANCEL)).id == request.rid
         assert b.untaken() == []
         assert len(switch.alarms) == 1
+
+
+async def test_a_long_reason_is_cut_to_what_any_link_takes(kind: LinkKind, clock: MockClock | None) -> None:
+    small = DEFAULT_LIMITS._replace(max_frame=3000)
+    async with (
+        open_switch(QUICK) as switch,
+        ready(switch, "a", kind, UPPER) as a,
+        ready(switch, "b", kind, ECHO, limits=small) as b,
+    ):
+        request = switch.open_request(UPPER, Caller())
+        await a.next(FrameType.REQ)
+        a.send(*peer_call(PEER, parent_rid=request.rid))
+        await b.take_request()
+        request.cancel(CancelReason("X" * 5000, AttributionClass.USER, "y" * 50_000))
+        assert len((await b.skip_to(FrameType.CANCEL)).body) < 3000
+        # The one that makes the call may not pass on what the other's link does not take.
+        error = await a.skip_to(FrameType.ERR)
+        while error.id != PEER:
+            error = await a.skip_to(FrameType.ERR)
+        assert len(error.body) < 3000
 
 
 async def test_a_cartridge_cancels_its_own_call(kind: LinkKind, clock: MockClock | None) -> None:

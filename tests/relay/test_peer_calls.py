@@ -209,6 +209,23 @@ async def test_a_host_that_is_no_part_of_a_request_cannot_touch_it(kind: LinkKin
         assert (a.untaken(), b.untaken()) == ([], [])
 
 
+@pytest.mark.parametrize("kind_of_frame", [FrameType.CREDIT, FrameType.CLOSE_STREAM])
+async def test_a_longer_frame_than_the_handlers_link_takes(
+    kind: LinkKind, clock: MockClock | None, kind_of_frame: FrameType
+) -> None:
+    small = DEFAULT_LIMITS._replace(max_frame=300)
+    async with (
+        open_switch() as switch,
+        ready(switch, "a", kind, UPPER) as a,
+        ready(switch, "b", kind, ECHO, limits=small) as b,
+    ):
+        a.send(*peer_call(PEER))
+        await b.take_request()
+        a.send(Frame(kind_of_frame, PEER, credit=1, meta={"credit_dir": "response", "padding": "x" * 300}))
+        assert (await a.skip_to(FrameType.ERR)).meta["code"] == "PROTOCOL_VIOLATION"
+        assert (await b.next(FrameType.CANCEL)).meta["code"] == "PROTOCOL_VIOLATION"
+
+
 async def test_a_longer_frame_than_the_callers_link_takes(kind: LinkKind, clock: MockClock | None) -> None:
     small = DEFAULT_LIMITS._replace(max_frame=300)
     async with (
