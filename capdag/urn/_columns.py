@@ -1,8 +1,7 @@
 """All caps of a table at once: who says what of which key, and so who may serve a request.
 
 A set of caps is an int with a bit for the place of each. Joining and cutting whole sets takes a machine word for
-thirty caps, so a request costs the same whether all of ten thousand caps may serve it or none. Sets that become empty
-stay: the table starts afresh before half of its places are free.
+thirty caps, so a request costs the same whether all of ten thousand caps may serve it or none.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def places_in(mask: int) -> Iterator[int]:
 
 
 class Places:
-    """A set of places that grows and shrinks. The last few that came are a list: most sets never hold more."""
+    """A set of places that grows. The last few that came are a list: most sets never hold more."""
 
     __slots__ = ("_few", "_many")
 
@@ -58,13 +57,6 @@ class Places:
             self._many = self.mask
             self._few.clear()
 
-    def remove(self, place: int) -> None:
-        """Take out a place that is there."""
-        if place in self._few:
-            self._few.remove(place)
-        else:
-            self._many ^= 1 << place
-
 
 class _Column:
     """One key: the places that have it, by the form of their tag and by its stored text."""
@@ -80,10 +72,6 @@ class _Column:
             if places is None:
                 places = self._sets[name] = Places()
             places.add(place)
-
-    def remove(self, place: int, stored: str) -> None:
-        for name in (form_of(stored), stored):
-            self._sets[name].remove(place)
 
     def having(self, name: int | str) -> int:
         """Return the places whose tag has this form, or this stored text."""
@@ -118,10 +106,6 @@ class _Axis:
                 column = self._columns[key] = _Column()
             column.add(place, stored)
 
-    def remove(self, place: int, tags: Mapping[str, str]) -> None:
-        for key, stored in tags.items():
-            self._columns[key].remove(place, stored)
-
     def fitting(self, among: int, wanted: Mapping[str, str], missing: str) -> int:
         """Return those of `among` whose every tag fits `wanted`; `missing` says how a key they lack is read."""
         for key, stored in wanted.items():
@@ -154,19 +138,11 @@ class _Inputs(_Axis):
 
     def add(self, place: int, tags: Mapping[str, str]) -> None:
         super().add(place, tags)
-        for counted in self._counted(tags):
-            counted.add(place)
-
-    def remove(self, place: int, tags: Mapping[str, str]) -> None:
-        super().remove(place, tags)
-        for counted in self._counted(tags):
-            counted.remove(place)
-
-    def _counted(self, tags: Mapping[str, str]) -> Iterator[Places]:
         count = sum(stored != MISSING_OPEN for stored in tags.values())
         while len(self._counts) < count.bit_length():
             self._counts.append(Places())
-        return map(self._counts.__getitem__, places_in(count))
+        for bit in places_in(count):
+            self._counts[bit].add(place)
 
     def fitted(self, among: int, given: Mapping[str, str]) -> int:
         """Return those of `among` whose tags `given` fits: who has as many met as it has in all."""
@@ -191,34 +167,35 @@ def _count(totals: list[int], mask: int) -> None:
 
 
 class CapColumns:
-    """The four coordinates of all caps of a table, each cap at a place of its own."""
+    """The four coordinates of all caps of a table, each cap at a place of its own.
 
-    __slots__ = ("_effects", "_every", "_inputs", "_outputs", "_tags")
+    A cap that is taken out is no longer found, but stays in the sets: begin anew when many have been.
+    """
+
+    __slots__ = ("_effects", "_here", "_inputs", "_outputs", "_tags")
 
     def __init__(self) -> None:
-        self._every = 0
+        self._here = 0
         self._effects: dict[Effect, Places] = {effect: Places() for effect in Effect}
         self._inputs, self._outputs, self._tags = _Inputs(), _Axis(), _Axis()
 
     def add(self, place: int, cap: CapUrn) -> None:
-        """Put a cap at a place that is free."""
-        self._every |= 1 << place
+        """Put a cap at a place that was never used."""
+        self._here |= 1 << place
         self._effects[cap.effect].add(place)
         self._inputs.add(place, cap.in_media.tags)
         self._outputs.add(place, cap.out_media.tags)
         self._tags.add(place, cap.tags)
 
-    def remove(self, place: int, cap: CapUrn) -> None:
+    def remove(self, place: int) -> None:
         """Take out the cap that is at `place`."""
-        self._every ^= 1 << place
-        self._effects[cap.effect].remove(place)
-        self._inputs.remove(place, cap.in_media.tags)
-        self._outputs.remove(place, cap.out_media.tags)
-        self._tags.remove(place, cap.tags)
+        self._here ^= 1 << place
 
     def serving(self, request: CapUrn) -> int:
         """Return the places of the caps that may serve `request`: those for which `is_dispatchable` holds."""
-        found = self._every if request.effect is Effect.OPEN else self._effects[request.effect].mask
+        found = self._here
+        if request.effect is not Effect.OPEN:
+            found &= self._effects[request.effect].mask
         found = self._tags.fitting(found, request.tags, MISSING_CLOSED)
         found = self._outputs.fitting(found, request.out_media.tags, MISSING_OPEN)
         if found and not request.in_media.is_unconstrained:

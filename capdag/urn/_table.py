@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
 from typing import Generic, TypeVar
 
 from capdag.urn._cap import CapUrn
-from capdag.urn._columns import CapColumns, Places, places_in
+from capdag.urn._columns import CapColumns, places_in
 from capdag.urn._error import UrnError
 from capdag.urn._tagged import CACHED_PARSES, CACHED_TEXT
 
@@ -17,6 +17,9 @@ T = TypeVar("T", bound=Hashable)
 
 _SPARE = 64
 """Places given up that a small table may have before it closes ranks."""
+_FEW = 32
+"""So many places are sorted sooner than picked out of a whole order."""
+_BIT_FLAGS = bytes.maketrans(b"01", b"\0\1")
 
 
 class Registration(Generic[T]):
@@ -58,15 +61,20 @@ class _Ranking(Generic[T]):
 
 
 class _Rows(Generic[T]):
-    """The registrations of a table, each at a place; places are given in the order of registration."""
+    """The registrations of a table, each at a place; places are given in the order of registration.
+
+    What is taken out leaves its place empty and keeps its stand in the orders: it serves nothing, so nobody meets it.
+    """
 
     def __init__(self) -> None:
         self._by_place: list[Registration[T] | None] = []
         self._columns = CapColumns()
-        self._levels: dict[int, Places] = {}
-        """The places of the caps of each specificity."""
         self._specificities: list[int] = []
-        """Those that there are or were, in order."""
+        """By place."""
+        self._rising: list[int] = []
+        """Places in the order of their specificity; equals in that of registration."""
+        self._falling: list[int] = []
+        """The same from the most specific down; equals again in that of registration."""
 
     def __len__(self) -> int:
         """Count the places, those given up too."""
@@ -77,50 +85,50 @@ class _Rows(Generic[T]):
         registration._place = place
         self._by_place.append(registration)
         self._columns.add(place, cap)
-        specificity = cap.specificity()
-        level = self._levels.get(specificity)
-        if level is None:
-            level = self._levels[specificity] = Places()
-            insort(self._specificities, specificity)
-        level.add(place)
+        self._specificities.append(cap.specificity())
+        insort(self._rising, place, key=self._specificities.__getitem__)
+        insort(self._falling, place, key=self._generality)
 
     def remove(self, registration: Registration[T]) -> None:
-        place, cap = registration._place, registration.cap
-        self._by_place[place] = None
-        self._columns.remove(place, cap)
-        self._levels[cap.specificity()].remove(place)
+        self._by_place[registration._place] = None
+        self._columns.remove(registration._place)
 
     def rank(self, request: CapUrn, hint: CapUrn | None) -> Iterator[Registration[T]]:
         """Return the registrations that may serve, best first; one that the hint puts first may come again."""
         serving = self._columns.serving(request)
         outwards = self._outwards(serving, request.specificity())
-        return outwards if hint is None else chain(self._same_as(hint, serving), outwards)
+        places = outwards if hint is None else chain(self._same_as(hint, serving), outwards)
+        return map(self._at, places)
 
-    def _outwards(self, serving: int, specificity: int) -> Iterator[Registration[T]]:
-        """Yield those as specific or more, nearest first, then the less specific, nearest first."""
-        middle = bisect_left(self._specificities, specificity)
-        for level in chain(self._specificities[middle:], reversed(self._specificities[:middle])):
-            if not serving:
-                return
-            here = serving & self._levels[level].mask
-            serving ^= here
-            yield from self._at(here)
-
-    def _same_as(self, hint: CapUrn, serving: int) -> Iterator[Registration[T]]:
-        """Yield those whose in, out and tags are the hint's. The effect is not compared."""
-        level = self._levels.get(hint.specificity())
-        if level is None:
+    def _outwards(self, serving: int, specificity: int) -> Iterator[int]:
+        """Yield the places as specific or more, nearest first, then the less specific, nearest first."""
+        if serving.bit_count() <= _FEW:
+            yield from sorted(places_in(serving), key=lambda place: self._distance(place, specificity))
             return
-        for registration in self._at(self._columns.saying(serving & level.mask, hint)):
-            cap = registration.cap
-            if cap.in_media == hint.in_media and cap.out_media == hint.out_media and cap.tags == hint.tags:
-                yield registration
+        served = f"{serving:0{len(self)}b}".encode().translate(_BIT_FLAGS)[::-1]
+        first_up = bisect_left(self._rising, specificity, key=self._specificities.__getitem__)
+        first_down = bisect_right(self._falling, -specificity, key=self._generality)
+        for order in (self._rising[first_up:], self._falling[first_down:]):
+            yield from compress(order, map(served.__getitem__, order))
 
-    def _at(self, places: int) -> Iterator[Registration[T]]:
-        for place in places_in(places):
-            registration = self._by_place[place]
-            assert registration is not None
-            yield registration
+    def _same_as(self, hint: CapUrn, serving: int) -> Iterator[int]:
+        """Yield those whose in, out and tags are the hint's. The effect is not compared."""
+        for place in places_in(self._columns.saying(serving, hint)):
+            cap = self._at(place).cap
+            if cap.in_media == hint.in_media and cap.out_media == hint.out_media and cap.tags == hint.tags:
+                yield place
+
+    def _at(self, place: int) -> Registration[T]:
+        row = self._by_place[place]
+        assert row is not None
+        return row
+
+    def _generality(self, place: int) -> int:
+        return -self._specificities[place]
+
+    def _distance(self, place: int, specificity: int) -> tuple[bool, int]:
+        beyond = self._specificities[place] - specificity
+        return beyond < 0, abs(beyond)
 
 
 class CapTable(Generic[T]):
@@ -201,7 +209,7 @@ class CapTable(Generic[T]):
         return _Ranking(self._rows.rank(request, hint))
 
     def _close_ranks(self) -> None:
-        """Start afresh, without the places, keys and levels that have been given up; the order stays."""
+        """Start afresh, without the places and keys that have been given up; the order stays."""
         self._rows = _Rows()
         for registration in self._registered:
             self._rows.add(registration)
