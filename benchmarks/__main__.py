@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import codec, echo, leaving
+from . import codec, echo, leaving, urn
 
-BENCHMARKS: dict[str, Callable[[], None]] = {"codec": codec.main, "echo": echo.main, "leaving": leaving.main}
+BENCHMARKS: dict[str, Callable[[], None]] = {
+    "codec": codec.main,
+    "echo": echo.main,
+    "leaving": leaving.main,
+    "urn": urn.main,
+}
 
 names = sys.argv[1:] or list(BENCHMARKS)
 unknown = [name for name in names if name not in BENCHMARKS]
