@@ -52,12 +52,17 @@ class Cartridge:
 
     `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
+    `attached`: it runs already, and is gone for good with its link. `retired_at`: since when it is not wanted any more.
     `cancelling` counts the rows that are cancelled and have not ended.
     """
 
-    def __init__(self, record: CartridgeRecord, settings: HostSettings, *, serves_identity: bool = False) -> None:
+    def __init__(
+        self, record: CartridgeRecord, settings: HostSettings, *, serves_identity: bool = False, attached: bool = False
+    ) -> None:
         self.record = record
         self.id = record.id
+        self.attached = attached
+        self.retired_at: float | None = None
         self.sha256 = hashlib.sha256(json.dumps([record.id, *record.command]).encode()).hexdigest()
         self.max_streams = settings.max_streams
         self.state = State.REGISTERED
@@ -120,6 +125,11 @@ class Cartridge:
         return self.port.bytes_queued if self.port is not None else 0
 
     @property
+    def is_leaving(self) -> bool:
+        """True if its process is the last: it is not started again."""
+        return self.attached or self.retired_at is not None
+
+    @property
     def is_idle(self) -> bool:
         """True if it serves nothing and has called nothing."""
         return not self.rows and not self.calls
@@ -137,7 +147,7 @@ class Cartridge:
         """Return what an operator sees, as JSON values; times in seconds."""
         return {
             "id": self.id,
-            "state": self.state.value,
+            "state": self.state.value if self.retired_at is None else "retiring",
             "pid": self.pid,
             "active": sum(1 for row in self.rows.values() if not row.queued),
             "waiting": sum(1 for row in self.rows.values() if row.queued),

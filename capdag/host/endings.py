@@ -81,8 +81,7 @@ class Endings:
         x.released.add(row.rid)
         if row.caller is None or x.outgoing.find(row.rid) is not row.caller:
             x.incoming.take(row.key)
-        if cartridge.is_idle:
-            cartridge.idle_since = x.clock()
+        self._note_idle(cartridge)
         if cartridge.cancelling:
             cartridge.wake()  # it may have become the only ones that are left, whose grace is shorter
 
@@ -197,8 +196,13 @@ class Endings:
         served = call.served
         if served is not None and served.passed:
             x.incoming.take(served.key)  # it was kept for the answer's way back
+        self._note_idle(cartridge)
+
+    def _note_idle(self, cartridge: Cartridge) -> None:
         if cartridge.is_idle:
-            cartridge.idle_since = x.clock()
+            cartridge.idle_since = self._x.clock()
+            if cartridge.retired_at is not None:
+                cartridge.wake()
 
     # Everything at once
 

@@ -134,6 +134,13 @@ class Exchange:
             self.caps.register(cap, cartridge)
         self.advertise = True
 
+    def withdraw_caps(self, cartridge: Cartridge) -> None:
+        """Take what a cartridge offers out of the cap table, and have it advertised."""
+        for registration in list(self.caps):
+            if registration.target is cartridge:
+                self.caps.retire(registration)
+        self.advertise = True
+
     def snapshot(self) -> dict[str, Any]:
         """Return the protocol stats that RELAY_NOTIFY carries."""
         return {

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from capdag.errors import AttributionClass, RemoteProtocolError
 from capdag.wire import Failure, Frame, FrameType, FrameView, read_pools, view_of
 
-from .cartridge import Cartridge
+from .cartridge import Cartridge, Port
 from .exchange import Exchange, log
 from .lifecycle import Event, State
 
@@ -84,7 +84,8 @@ class Health:
     def due(self, cartridge: Cartridge) -> float:
         """Return when `check` has to be called next."""
         beat = cartridge.heartbeat.due if cartridge.heartbeat is not None else math.inf
-        return min(beat, self._cancel_deadline(cartridge), self._idle_deadline(cartridge))
+        leave = self._retire_deadline(cartridge)
+        return min(beat, self._cancel_deadline(cartridge), self._idle_deadline(cartridge), leave)
 
     def check(self, cartridge: Cartridge) -> None:
         """Probe, mark, heal, kill or stop, as the time says."""
@@ -99,6 +100,8 @@ class Health:
                 f"{settings.cancel_grace_idle:g} s, cancel_grace_busy {settings.cancel_grace_busy:g} s)"
             )
             cartridge.port.kill(Failure("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, text))
+        elif now >= self._retire_deadline(cartridge):
+            self._retire(cartridge, cartridge.port)
         elif now >= self._idle_deadline(cartridge):
             log.info("cartridge %r is stopped after %g s without work", cartridge.id, settings.idle_timeout)
             cartridge.port.stop()
@@ -171,6 +174,22 @@ class Health:
         settings = self._x.settings
         busy = len(since) < len(served)
         return min(since) + (settings.cancel_grace_busy if busy else settings.cancel_grace_idle)
+
+    def _retire(self, cartridge: Cartridge, port: Port) -> None:
+        if cartridge.is_idle:
+            port.stop()
+        else:
+            text = (
+                f"cartridge {cartridge.id!r} left the roster, and what it held did not end in "
+                f"{self._x.settings.retire_timeout:g} s (retire_timeout)"
+            )
+            port.kill(Failure("CARTRIDGE_RETIRED", AttributionClass.ENVIRONMENT, text))
+
+    def _retire_deadline(self, cartridge: Cartridge) -> float:
+        """Return when a cartridge that is not wanted any more is ended: once it holds nothing, or is out of time."""
+        if cartridge.retired_at is None:
+            return math.inf
+        return -math.inf if cartridge.is_idle else cartridge.retired_at + self._x.settings.retire_timeout
 
     def _idle_deadline(self, cartridge: Cartridge) -> float:
         """Return when the process may have been idle for long enough: looked at again then, not at every request."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from capdag.errors import AttributionClass, RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
@@ -34,12 +34,12 @@ _ENVIRONMENT, _INTERNAL = AttributionClass.ENVIRONMENT, AttributionClass.INTERNA
 
 
 class RelaySide:
-    """Routes what the relay sends. `echo` serves the identity cap in the host itself."""
+    """Routes what the relay sends. `running` are the cartridges with a session, `echo` serves the identity cap."""
 
-    def __init__(self, exchange: Exchange, endings: Endings, cartridges: Sequence[Cartridge], echo: Cartridge) -> None:
+    def __init__(self, exchange: Exchange, endings: Endings, running: Collection[Cartridge], echo: Cartridge) -> None:
         self._x = exchange
         self._endings = endings
-        self._cartridges = cartridges
+        self._running = running
         self._echo = echo
         self._routes: Mapping[FrameType, Callable[[FrameView], None]] = {
             FrameType.REQ: self._request,
@@ -301,7 +301,7 @@ class RelaySide:
 
     def _policy(self, view: FrameView) -> None:
         self._x.policy = read_policy(view.meta)
-        for cartridge in self._cartridges:
+        for cartridge in self._running:
             if cartridge.state in SERVING:
                 self._x.send_down(cartridge, view)
 

@@ -6,18 +6,18 @@ Everything that decides is in the sans-I/O modules beside this one; here are the
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
 
-from capdag.errors import AttributionClass, ConfigError, RemoteProtocolError
-from capdag.transport import Dispatcher, FdLink, Link
+from capdag.errors import AttributionClass, RemoteProtocolError
+from capdag.transport import Dispatcher, FdLink, Link, LocalLink
 from capdag.transport.guardian import Guardian
-from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, FrameView
+from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, Failure, FrameView
 from capdag.wire.manifest import identity_cap
 
+from .attached import Attached, AttachError
 from .cartridge import Cartridge
 from .cartridge_side import CartridgeSide
 from .deaths import ProcessEnd
@@ -30,6 +30,8 @@ from .inventory import build_notify
 from .lifecycle import STARTABLE, Event, State
 from .process import Process
 from .relay_side import RelaySide
+from .roster import Roster
+from .session import Session
 from .settings import CartridgeRecord, HostSettings
 
 _NOT_RUNNING = CancelReason("ABORTED", AttributionClass.ENVIRONMENT, "the host is not running")
@@ -53,22 +55,17 @@ class HostRuntime:
         self._guardian = guardian
         self._dispatcher = Dispatcher()
         self._nursery: trio.Nursery | None = None
-        self._processes: dict[str, Process] = {}
+        self._sessions: dict[Cartridge, Session] = {}
         self._x = Exchange(self.settings, trio.current_time, time.time, self._up_queued)
         self._x.closing = _NOT_RUNNING
         self._x.launch = self._launch
-        self._cartridges = {record.id: Cartridge(record, self.settings) for record in records}
-        if len(self._cartridges) < len(records):
-            twice = next(name for name, count in Counter(record.id for record in records).items() if count > 1)
-            raise ConfigError(f"two cartridges have the id {twice!r}: give each an id of its own")
+        self._roster = Roster(self._x, records)
         self._echo = _identity_cartridge(self.settings)
         self._echo.port = IdentityEcho(self._echoed, self.settings.limits.initial_credit)
         self._endings = Endings(self._x)
         self._health = Health(self._x)
-        self._relay_side = RelaySide(self._x, self._endings, list(self._cartridges.values()), self._echo)
+        self._relay_side = RelaySide(self._x, self._endings, self._sessions.keys(), self._echo)
         self._cartridge_side = CartridgeSide(self._x, self._endings, self._health.heard)
-        for cartridge in self._cartridges.values():
-            self._x.offer_caps(cartridge)
 
     @property
     def receiver(self) -> HostRuntime:
@@ -98,7 +95,7 @@ class HostRuntime:
         x.flush_down()
         if x.advertise and self._nursery is not None:
             x.advertise = False
-            x.send_up(build_notify(x, [self._echo, *self._cartridges.values()]))
+            x.send_up(build_notify(x, [self._echo, *self._roster.current.values()]))
         batch = x.take_up()
         if batch:
             before = self._up_queued()
@@ -137,39 +134,45 @@ class HostRuntime:
     # Processes (the Keeper's part)
 
     def _launch(self, cartridge: Cartridge) -> None:
+        self._begin(Process(cartridge, self, self._guardian))
+
+    def _begin(self, session: Session) -> None:
         assert self._nursery is not None
+        cartridge = session.cartridge
         cartridge.limits = self.settings.limits
         cartridge.muted, cartridge.cancelling = False, 0
-        process = self._processes[cartridge.id] = Process(cartridge, self, self._guardian)
-        self._nursery.start_soon(process.run, name=f"cartridge {cartridge.id}")
+        self._sessions[cartridge] = session
+        self._nursery.start_soon(session.run, name=f"cartridge {cartridge.id}")
 
-    def received(self, process: Process, batch: Sequence[FrameView]) -> None:
-        """Take frames of a process."""
-        self._turn(lambda: self._take(process, batch))
+    def received(self, session: Session, batch: Sequence[FrameView]) -> None:
+        """Take frames of a session."""
+        self._turn(lambda: self._take(session, batch))
 
-    def _take(self, process: Process, batch: Sequence[FrameView]) -> None:
-        cartridge = process.cartridge
+    def _take(self, session: Session, batch: Sequence[FrameView]) -> None:
+        cartridge = session.cartridge
         if cartridge.port is None:
-            batch = process.take(batch)
-            if process.handshake.step is Step.DONE and cartridge.state is State.STARTING:
-                self._ready(process)
-        if cartridge.port is process:
+            batch = session.take(batch)
+            if session.handshake.step is Step.DONE and cartridge.state is State.STARTING:
+                self._ready(session)
+        if cartridge.port is session:
             cartridge.heard_at = self._x.clock()
             self._cartridge_side.route(cartridge, batch)
 
-    def _ready(self, process: Process) -> None:
-        cartridge, handshake = process.cartridge, process.handshake
+    def _ready(self, session: Session) -> None:
+        cartridge, handshake = session.cartridge, session.handshake
         assert handshake.manifest is not None
         cartridge.move(Event.READY)
-        cartridge.port = process
+        cartridge.port = session
         cartridge.limits = handshake.limits
         cartridge.adopt(handshake.manifest, handshake.pools)
         cartridge.failed_starts, cartridge.not_before, cartridge.trouble = 0, 0.0, None
         self._x.limits = self._x.limits.negotiate(handshake.limits)
-        self._x.offer_caps(cartridge)
+        if cartridge.retired_at is None:
+            self._x.offer_caps(cartridge)
         self._health.begin(cartridge)
         self._relay_side.ready(cartridge)
-        process.wake()
+        session.settled.set()
+        session.wake()
 
     def check(self, cartridge: Cartridge) -> None:
         """Do what is due for a running cartridge."""
@@ -179,42 +182,45 @@ class HostRuntime:
         """Return when `check` is to be called next."""
         return self._health.due(cartridge)
 
-    def ended(self, process: Process, end: ProcessEnd) -> None:
-        """Settle what a process held, once it is gone."""
-        self._turn(lambda: self._settle(process, end))
+    def ended(self, session: Session, end: ProcessEnd) -> None:
+        """Settle what a session held, once it is gone."""
+        self._turn(lambda: self._settle(session, end))
 
-    def _settle(self, process: Process, end: ProcessEnd) -> None:
-        x, cartridge = self._x, process.cartridge
-        del self._processes[cartridge.id]
-        was_ready = cartridge.port is process
+    def _settle(self, session: Session, end: ProcessEnd) -> None:
+        x, cartridge = self._x, session.cartridge
+        del self._sessions[cartridge]
+        was_ready = cartridge.port is session
         cartridge.port, cartridge.pid, cartridge.heartbeat = None, None, None
         cartridge.last_exit = end.status
         if was_ready:
             cartridge.move(Event.GONE)
-            self._settle_death(process, end)
+            self._settle_death(session, end)
         elif cartridge.state is State.STOPPING:
             cartridge.move(Event.GONE)
         else:
-            self._settle_failed_start(process, end)
+            self._settle_failed_start(session, end)
         x.advertise = True
-        if cartridge.waiting and cartridge.state in STARTABLE and x.closing is None:
+        if cartridge.is_leaving:
+            self._endings.settle_waiting(cartridge, _gone_for_good(cartridge))
+            self._roster.drop(cartridge)
+        elif cartridge.waiting and cartridge.state in STARTABLE and x.closing is None:
             x.start(cartridge)
 
-    def _settle_death(self, process: Process, end: ProcessEnd) -> None:
-        cartridge, failure = process.cartridge, end.death()
+    def _settle_death(self, session: Session, end: ProcessEnd) -> None:
+        cartridge, failure = session.cartridge, end.death()
         settled = self._endings.settle_death(cartridge, failure)
         cartridge.rest()
-        if not settled and (process.was_stopped or self._x.closing is not None):
+        if not settled and (session.was_stopped or self._x.closing is not None):
             log.info("cartridge %r was stopped: it %s", cartridge.id, end.status)
             return
         cartridge.trouble, cartridge.trouble_at_unix = failure, self._x.wall_clock()
         log.error("%s: %s (%d requests ended by it)", failure.code, failure.message, settled)
 
-    def _settle_failed_start(self, process: Process, end: ProcessEnd) -> None:
-        x, cartridge = self._x, process.cartridge
-        failure = end.failed_start(process.refusal, process.waited)
+    def _settle_failed_start(self, session: Session, end: ProcessEnd) -> None:
+        x, cartridge = self._x, session.cartridge
+        failure = end.failed_start(session.refusal, session.waited)
         cartridge.trouble, cartridge.trouble_at_unix = failure, x.wall_clock()
-        if process.refusal is not None:
+        if session.refusal is not None:
             cartridge.move(Event.REFUSED)
         else:
             cartridge.move(Event.GONE)
@@ -241,7 +247,7 @@ class HostRuntime:
     async def _republish(self) -> None:
         while True:
             await trio.sleep(self.settings.republish_interval)
-            if self._processes:
+            if self._sessions:
                 self._turn(self._readvertise)
 
     def _open(self) -> None:
@@ -261,22 +267,32 @@ class HostRuntime:
         if isinstance(self._link, FdLink):
             with trio.move_on_after(self.settings.flush_timeout):
                 await self._link.flushed()
-        processes = list(self._processes.values())
-        for process in processes:
-            process.stop()
-        for process in processes:
-            await process.gone.wait()
+        sessions = list(self._sessions.values())
+        for session in sessions:
+            session.stop()
+        for session in sessions:
+            await session.gone.wait()
 
     def _close(self) -> None:
         self._x.advertise = True
         self._endings.settle_all(HOST_ABORT)
 
+    def start(self, record_id: str) -> None:
+        """Start a cartridge before a request does, so that its manifest tells its caps; `run` must be under way.
+
+        One that runs, is broken or in a pause is left as it is. Raises ConfigError for an unknown id.
+        """
+        cartridge = self._roster.find(record_id)
+        self._turn(lambda: self._start(cartridge))
+
+    def _start(self, cartridge: Cartridge) -> None:
+        x = self._x
+        if cartridge.state in STARTABLE and x.closing is None and cartridge.not_before <= x.clock():
+            x.start(cartridge)
+
     def reset(self, record_id: str) -> None:
         """Let a cartridge that is broken or in a pause be started again. Raises ConfigError for an unknown id."""
-        cartridge = self._cartridges.get(record_id)
-        if cartridge is None:
-            known = ", ".join(self._cartridges) or "none"
-            raise ConfigError(f"there is no cartridge {record_id!r}; the cartridges are: {known}")
+        cartridge = self._roster.find(record_id)
         self._turn(lambda: self._reset(cartridge))
 
     def _reset(self, cartridge: Cartridge) -> None:
@@ -285,13 +301,56 @@ class HostRuntime:
             cartridge.failed_starts, cartridge.not_before, cartridge.trouble = 0, 0.0, None
             self._x.advertise = True
 
+    def sync_roster(self, records: Sequence[CartridgeRecord]) -> None:
+        """Make `records` the cartridges that the host has; attached ones are not touched.
+
+        What is no longer there, or has changed, takes no new requests from now on and is stopped once it holds none,
+        or killed after `retire_timeout`. It comes back if its record does before that. A broken one that stays is
+        reset. Raises ConfigError, and changes nothing, if two have one id.
+        """
+        retired: list[Cartridge] = self._roster.sync(records)
+        for cartridge in retired:
+            session = self._sessions.get(cartridge)
+            if session is None:
+                self._roster.drop(cartridge)
+            elif cartridge.is_idle:
+                session.stop()
+            else:
+                session.wake()
+        self._turn(self._reset_broken)
+
+    def _reset_broken(self) -> None:
+        for cartridge in self._roster.current.values():
+            if cartridge.state is State.BROKEN:
+                self._reset(cartridge)
+
+    async def attach_cartridge(self, record_id: str, link: FdLink | LocalLink) -> None:
+        """Take in a cartridge that runs already, at the far end of `link`; return when it is ready.
+
+        The link is the host's from here on: it is closed when the cartridge has to end, and with it the cartridge is
+        gone for good. Raises AttachError, which is final, if the handshake fails; ConfigError for an id that is taken.
+        Cancellation closes the link.
+        """
+        cartridge = self._roster.attach(record_id)
+        cartridge.move(Event.START)
+        cartridge.starts += 1
+        session = Attached(cartridge, self, link)
+        self._begin(session)
+        try:
+            await session.settled.wait()
+        finally:
+            if not session.settled.is_set():
+                session.stop()
+        if session.gone.is_set():
+            raise AttachError(cartridge.trouble.message if cartridge.trouble is not None else "the host is closing")
+
     def snapshot(self) -> dict[str, Any]:
         """Return what is true now, as JSON values: the policy, every cartridge, what open streams may come to
         (bytes), and the protocol stats.
         """
         return {
             "policy": self._x.policy.value if self._x.policy is not None else None,
-            "cartridges": [cartridge.snapshot(self._x.clock()) for cartridge in self._cartridges.values()],
+            "cartridges": [cartridge.snapshot(self._x.clock()) for cartridge in self._roster],
             "debt": self._x.debt.owed,
             "protocol": self._x.snapshot(),
         }
@@ -299,6 +358,12 @@ class HostRuntime:
 
 def _relay_lost(reason: str) -> CancelReason:
     return CancelReason("MASTER_DIED", AttributionClass.ENVIRONMENT, f"the link to the relay has ended: {reason}")
+
+
+def _gone_for_good(cartridge: Cartridge) -> Failure:
+    """Return what requests end with that waited for a process which is not started any more."""
+    text = f"cartridge {cartridge.id!r} left the roster before it was given the request"
+    return Failure("CARTRIDGE_RETIRED", AttributionClass.ENVIRONMENT, text)
 
 
 def _identity_cartridge(settings: HostSettings) -> Cartridge:

@@ -110,7 +110,7 @@ def _launcher(host: HostRuntime, random: Random, misdeeds: float, all_grants: li
         process.random, process.host, process.misdeeds, process.caps = random, host, misdeeds, [cartridge.id]
         process.all_grants = all_grants
         cartridge.limits, cartridge.muted, cartridge.cancelling = host.settings.limits, False, 0
-        host._processes[cartridge.id] = process
+        host._sessions[cartridge] = process
         assert host._nursery is not None
         host._nursery.start_soon(process.run)
 
@@ -142,7 +142,7 @@ async def test_every_request_gets_one_terminal_and_nothing_remains(
                 requester.step()
             await trio.sleep(random.random() / 200)
         for host in hosts:
-            for process in host._processes.values():
+            for process in host._sessions.values():
                 process.calm = True
         for requester in requesters:
             requester.request.cancel()
@@ -153,7 +153,7 @@ async def test_every_request_gets_one_terminal_and_nothing_remains(
         assert all(len(requester.terminals) == 1 for requester in requesters)
         assert all(requester.came[-1].type in TERMINAL_TYPES for requester in requesters)
         for host in hosts:
-            for cartridge in host._cartridges.values():
+            for cartridge in host._roster:
                 assert (cartridge.rows, cartridge.calls, cartridge.cancelling) == ({}, {}, 0)
                 assert not cartridge.waiting
                 assert cartridge.starts
