@@ -191,14 +191,20 @@ class CapTable(Generic[T]):
         hint that is no cap URN, or that nothing matches, is ignored. `usable` is asked about targets from the best
         one down until it says yes; it must not change the table.
         """
-        wanted = _cap_or_none(request)
-        if wanted is None:
-            return None
-        hint = _cap_or_none(preferred)
-        for registration in self._ranked(wanted, hint):
-            if usable is None or usable(registration.target):
-                return registration.target
+        for target in self.ranking(request, preferred):
+            if usable is None or usable(target):
+                return target
         return None
+
+    def ranking(self, request: CapUrn | str, preferred: str | None = None) -> Iterator[T]:
+        """Yield the target of every cap that may serve `request`, best first, one that is preferred maybe twice.
+
+        The table must not change meanwhile.
+        """
+        wanted = _cap_or_none(request)
+        if wanted is not None:
+            for registration in self._ranked(wanted, _cap_or_none(preferred)):
+                yield registration.target
 
     def _ranked(self, request: CapUrn, hint: CapUrn | None) -> _Ranking[T]:
         if len(str(request)) > CACHED_TEXT or (hint is not None and len(str(hint)) > CACHED_TEXT):
