@@ -54,22 +54,38 @@ class GgufError(CapdagError):
 
 
 class ModelFacts(NamedTuple):
-    """What the header says. `context_length` is what the model was trained for, in tokens, 0 if it does not say."""
+    """What the header says. `context_length` is what the model was trained for, in tokens, 0 if it does not say.
+
+    `longest_token` is the most bytes that a token has as the file writes it, 0 if it lists none. In no vocabulary is
+    that less than the bytes of text that the token stands for: letters for bytes, marks and escapes only add.
+    """
 
     architecture: str
     name: str
     context_length: int
     quantisation: str
     has_chat_template: bool
+    longest_token: int
+
+
+class _Array(NamedTuple):
+    """What is kept of an array: the bytes of its longest text, 0 if it has none."""
+
+    longest: int
 
 
 def read_facts(path: Path) -> ModelFacts:
     """Read the header of `path`. Raises GgufError with the reason; loads no tensor."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             return _read(path, file)
     except OSError as error:
         raise GgufError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting: a pipe would have us wait for who writes into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read(path: Path, file: BinaryIO) -> ModelFacts:
@@ -97,12 +113,14 @@ def _facts(header: _Header, entries: dict[str, object]) -> ModelFacts:
     name = entries.get("general.name")
     context = entries.get(f"{architecture}.context_length", 0)
     file_type = entries.get("general.file_type")
+    template, tokens = entries.get("tokenizer.chat_template"), entries.get("tokenizer.ggml.tokens")
     return ModelFacts(
         architecture,
         name if isinstance(name, str) else "",
         context if isinstance(context, int) and context > 0 else 0,
         _QUANTISATIONS.get(file_type, "") if isinstance(file_type, int) else "",
-        bool(entries.get("tokenizer.chat_template")),
+        isinstance(template, str) and bool(template),
+        tokens.longest if isinstance(tokens, _Array) else 0,
     )
 
 
@@ -133,7 +151,7 @@ class _Header:
         return self._number("<Q")
 
     def entries(self) -> dict[str, object]:
-        """Read every entry. Arrays are passed over: None stands for them."""
+        """Read every entry. The items of arrays are passed over."""
         found: dict[str, object] = {}
         for _ in range(self._count("metadata", 12)):
             key = self._text(_MAX_KEY, "the name of an entry")
@@ -160,23 +178,26 @@ class _Header:
         if kind == _STRING:
             return self._text(MAX_HEADER, f"entry {key!r}")
         if kind == _ARRAY:
-            self._pass_array(key)
-            return None
+            return self._pass_array(key)
         form = _SCALARS.get(kind)
         if form is None:
             raise self.broken(f"entry {key!r} has the unknown type {kind}")
         return struct.unpack(form, self._take(struct.calcsize(form)))[0]
 
-    def _pass_array(self, key: str) -> None:
+    def _pass_array(self, key: str) -> _Array:
         kind = self._number("<I")
         if kind == _STRING:
+            longest = 0
             for _ in range(self._count(key, 8)):
-                self._skip(self._number("<Q"))
-            return
+                length = self._number("<Q")
+                longest = max(longest, length)
+                self._skip(length)
+            return _Array(longest)
         form = _SCALARS.get(kind)
         if form is None:
             raise self.broken(f"the items of {key!r} have the unusable type {kind}")
         self._skip(self._count(key, struct.calcsize(form)) * struct.calcsize(form))
+        return _Array(0)
 
     def _text(self, most: int, what: str) -> str:
         length = self._number("<Q")

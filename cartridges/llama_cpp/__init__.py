@@ -18,9 +18,10 @@ from .settings import OPENMP, read_settings
 def records(models_dir: Path, settings_of: SettingsOf) -> list[Record]:
     """Return one record for each model in the folder, broken ones too: their first request tells what is wrong.
 
+    Left out are those whose path is no text: it could be told to no process.
     Raises ConfigError where two models would have one slug, and for a wrong setting.
     """
-    models = list_models(models_dir)
+    models = [model for model in list_models(models_dir) if model.has_text_path]
     check_slugs(models)
     return [
         record_of(f"{NAME}/{model.slug}", {"model": model.name, "path": str(model.path), **settings_of(model.name)})

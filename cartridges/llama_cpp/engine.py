@@ -13,6 +13,7 @@ from capdag.errors import AttributionClass
 from .answer import Answer
 from .loading import load
 from .request import EngineRequest, engine_refusal, read_chat, read_completion
+from .room import Room, room_of
 from .settings import Settings
 from .slots import Cancellable, Slots, wait_until, wake_on_cancel
 
@@ -43,10 +44,14 @@ class Caller(Cancellable, Protocol):
 
 
 class Engine:
-    """One model. All methods may be called from any thread, and block theirs."""
+    """One model. All methods may be called from any thread, and block theirs.
 
-    def __init__(self, settings: Settings) -> None:
+    `room` is what its requests have, where that is known already.
+    """
+
+    def __init__(self, settings: Settings, room: Room | None = None) -> None:
         self._settings = settings
+        self._room = room or room_of(settings, None)
         self._slots = Slots(settings.slots)
         self._server: Any = None
         self._loading: _Loading | None = None
@@ -58,12 +63,12 @@ class Engine:
 
         Loads the model first if need be. Raises CartridgeError, or what the caller raises once it is cancelled.
         """
-        request = read_chat(body, self._settings.slots)
+        request = read_chat(body, self._room)
         self._answer(request, caller, lambda server: server.handle_chat_completions)
 
     def complete(self, body: bytes, caller: Caller) -> None:
         """Answer an OpenAI completion body, in the same events as `chat`."""
-        request = read_completion(body, self._settings.slots)
+        request = read_completion(body, self._room)
         self._answer(request, caller, lambda server: server.handle_completions)
 
     def _answer(self, request: EngineRequest, caller: Caller, method: Callable[[Any], Handle]) -> None:

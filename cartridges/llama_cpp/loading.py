@@ -16,6 +16,7 @@ from capdag.cartridge import CartridgeError
 from capdag.errors import AttributionClass
 from capdag.models import GgufError, ModelFacts, read_facts
 
+from .room import usable_context
 from .settings import OPENMP, Settings
 
 if TYPE_CHECKING:
@@ -54,12 +55,6 @@ def load(settings: Settings, report: Report) -> xllamacpp.Server:
             remedy = "pip install 'capdag-trio[llama]'"
         reason = f"its engine cannot be imported ({error}): {remedy}"
         raise _failed(settings, reason) from None
-
-
-def usable_context(settings: Settings, facts: ModelFacts | None) -> int:
-    """Return the tokens one request has: what is set, but no more than the model was trained for."""
-    trained = facts.context_length if facts is not None else 0
-    return min(settings.context, trained or settings.context)
 
 
 def _warm(path: Path, model: str, report: Report) -> None:

@@ -7,7 +7,7 @@ they ask for nothing; the rest is dropped, and named in `EngineRequest.ignored` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ from .body import (
     read_fields,
     refusal,
 )
+from .room import Room
 
 _DEFAULT_COMPLETION_TOKENS = 16
 """What a completion without max_tokens gets, as OpenAI's API says."""
@@ -57,10 +58,12 @@ class EngineRequest(NamedTuple):
         return self.prompts * self.n
 
 
-def read_chat(data: bytes, slots: int) -> EngineRequest:
-    """Translate a chat body. Raises CartridgeError INVALID_REQUEST with the field in `detail`."""
+def read_chat(data: bytes, room: Room) -> EngineRequest:
+    """Translate a chat body. Raises CartridgeError INVALID_REQUEST, or CONTEXT_LENGTH_EXCEEDED for messages that can
+    in no way fit, with the field in `detail`."""
     body, ignored = _read(data, ChatBody)
-    asked = _asked(body, slots)
+    room.check_text("messages", (text for turn in body.messages for text in _texts(turn)), len(body.messages))
+    asked = _asked(body, room.slots)
     asked["messages"] = [_turn(f"messages[{number}]", message) for number, message in enumerate(body.messages)]
     limit = asked.pop("max_completion_tokens", None)
     if limit is not None:
@@ -79,15 +82,16 @@ def read_chat(data: bytes, slots: int) -> EngineRequest:
     return _finish(asked, body, 1, body.top_logprobs or 0, ignored)
 
 
-def read_completion(data: bytes, slots: int) -> EngineRequest:
-    """Translate a completion body. Raises CartridgeError INVALID_REQUEST with the field in `detail`."""
+def read_completion(data: bytes, room: Room) -> EngineRequest:
+    """Translate a completion body. Raises as `read_chat`."""
     body, ignored = _read(data, CompletionBody)
-    asked = _asked(body, slots)
     prompts = _prompts(body.prompt)
+    room.check_prompts("prompt", prompts)
+    asked = _asked(body, room.slots)
     asked.setdefault("max_tokens", _DEFAULT_COMPLETION_TOKENS)
     if body.logprobs is not None:
         asked["logprobs"] = max(1, body.logprobs)
-    return _finish(asked, body, prompts, body.logprobs or 0, ignored)
+    return _finish(asked, body, len(prompts), body.logprobs or 0, ignored)
 
 
 def engine_refusal(message: str, prompt_field: str) -> CartridgeError:
@@ -133,15 +137,27 @@ def _turn(where: str, message: Message) -> dict[str, Any]:
     return turn
 
 
-def _prompts(prompt: str | list[str | int | list[int]]) -> int:
-    """Return how many prompts there are."""
+def _texts(message: Message) -> Iterator[str]:
+    """Yield all texts of a message that a template may show."""
+    if isinstance(message.content, str):
+        yield message.content
+    elif message.content is not None:
+        yield from (part.text for part in message.content)
+    if message.tool_calls:
+        yield msgspec.json.encode(message.tool_calls).decode()
+    if message.tool_call_id is not None:
+        yield message.tool_call_id
+
+
+def _prompts(prompt: str | list[str | int | list[int]]) -> list[Any]:
+    """Return the prompts, each a text or a list of token ids."""
     kinds = {type(part) for part in prompt}
     if len(kinds) > 1:
         raise refusal("prompt mixes texts and token ids: send a list of one kind", "prompt")
     several = isinstance(prompt, list) and kinds != {int}
     if not prompt or (several and not all(prompt)):
         raise refusal("prompt is empty: send at least one character or token", "prompt")
-    return len(prompt) if several else 1
+    return prompt if isinstance(prompt, list) and several else [prompt]
 
 
 def _check_schema(schema: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from capdag.models import GgufError, ModelFacts, read_facts, slug_of
 from capdag.urn import CapUrn
 
 from .engine import Engine
-from .loading import usable_context
+from .room import room_of
 from .settings import Settings
 
 NAME: Final = "llama-cpp"
@@ -33,13 +33,14 @@ def add_model(cartridge: Cartridge, settings: Settings) -> list[str]:
     """
     path = Path(settings.path)
     facts = _facts(path)
+    room = room_of(settings, facts)
     metadata = {
         "model": settings.model,
         "created": int(path.stat().st_mtime) if path.exists() else 0,
-        "context_length": usable_context(settings, facts),
+        "context_length": room.context,
         "owned_by": NAME,
     }
-    engine = Engine(settings)
+    engine = Engine(settings, room)
     caps = []
     if facts is None or facts.has_chat_template:
         caps.append(_add(cartridge, "chat", engine.chat, metadata))

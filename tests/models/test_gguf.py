@@ -35,7 +35,7 @@ def header(*entries: bytes, version: int = 3, tensors: int = 0, count: int | Non
 
 
 def test_the_alphabet_model(alphabet_model: Path) -> None:
-    assert read_facts(alphabet_model) == ModelFacts("llama", "tiny-alphabet", 2048, "F32", True)
+    assert read_facts(alphabet_model) == ModelFacts("llama", "tiny-alphabet", 2048, "F32", True, len("<|endoftext|>"))
 
 
 def test_a_model_without_chat_template(tmp_path: Path) -> None:
@@ -46,7 +46,14 @@ def test_a_model_without_chat_template(tmp_path: Path) -> None:
 def test_a_header_that_says_little(tmp_path: Path) -> None:
     path = tmp_path / "bare.gguf"
     path.write_bytes(header(ARCHITECTURE))
-    assert read_facts(path) == ModelFacts("llama", "", 0, "", False)
+    assert read_facts(path) == ModelFacts("llama", "", 0, "", False, 0)
+
+
+def test_the_longest_token_is_counted_in_bytes(tmp_path: Path) -> None:
+    tokens = struct.pack("<IQ", STRING, 3) + text(b"ab") + text("é▁".encode()) + text(b"")
+    path = tmp_path / "tokens.gguf"
+    path.write_bytes(header(ARCHITECTURE, entry(b"tokenizer.ggml.tokens", ARRAY, tokens)))
+    assert read_facts(path).longest_token == 5
 
 
 def test_tables_are_those_of_the_reference() -> None:
@@ -120,10 +127,11 @@ def test_a_header_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
         read_facts(path)
 
 
-@pytest.mark.parametrize("name", ["missing.gguf", "folder", "pipe"])
+@pytest.mark.parametrize("name", ["missing.gguf", "folder", "device", "pipe"])
 def test_what_is_no_file(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "pipe").symlink_to("/dev/null")
+    (tmp_path / "device").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(GgufError, match=name):
         read_facts(tmp_path / name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -54,3 +55,29 @@ def test_two_models_with_one_slug(alphabet_model: Path, tmp_path: Path) -> None:
 def test_the_usual_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert models_dir() == tmp_path / "capdag" / "models"
+
+
+def test_what_has_the_name_of_a_model_and_is_none_says_why(alphabet_model: Path, tmp_path: Path) -> None:
+    shutil.copy(alphabet_model, tmp_path / "LOUD.GGUF")
+    (tmp_path / "folder.gguf").mkdir()
+    shutil.copy(alphabet_model, tmp_path / "folder.gguf" / "inner.gguf")
+    (tmp_path / "dangling.gguf").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop.gguf").symlink_to("loop.gguf")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    problems = {model.name: model.problem for model in list_models(tmp_path)}
+    assert list(problems) == ["LOUD", "dangling", "folder", "folder.gguf/inner", "loop", "pipe"]
+    assert problems["LOUD"] == problems["folder.gguf/inner"] == ""
+    assert "is a folder" in problems["folder"]
+    assert "is a link that leads to no file" in problems["dangling"]
+    assert "is a link that leads to no file" in problems["loop"]
+    assert "is not a file with data" in problems["pipe"]
+
+
+def test_a_name_that_is_not_utf_8_is_told_as_text(alphabet_model: Path, tmp_path: Path) -> None:
+    shutil.copy(alphabet_model, os.fsencode(tmp_path) + b"/bad\xff.gguf")
+    shutil.copy(alphabet_model, tmp_path / "good.gguf")
+    bad, good = list_models(tmp_path)
+    assert (bad.name, bad.slug, bad.has_text_path) == ("bad\\xff", "bad-xff", False)
+    assert "its name is not UTF-8: rename it" in bad.problem
+    assert good.has_text_path
+    (bad.name + bad.problem).encode()

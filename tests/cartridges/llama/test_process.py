@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -110,6 +111,12 @@ def test_records_of_a_folder(alphabet_model: Path, tmp_path: Path) -> None:
     metadata = alpha.caps[0]["metadata"]
     assert (metadata["model"], metadata["context_length"], metadata["owned_by"]) == ("Alpha Bet", 2048, "llama-cpp")
     assert metadata["created"] == int((tmp_path / "Alpha Bet.gguf").stat().st_mtime)
+
+
+def test_a_name_that_is_not_utf_8_makes_no_record(alphabet_model: Path, tmp_path: Path) -> None:
+    shutil.copy(alphabet_model, tmp_path / "good.gguf")
+    shutil.copy(alphabet_model, os.fsencode(tmp_path) + b"/bad\xff.gguf")
+    assert [record.id for record in SPEC.records(tmp_path, no_settings)] == ["llama-cpp/good"]
 
 
 def test_caps_serve_what_the_gateway_asks_for(alphabet_model: Path) -> None:

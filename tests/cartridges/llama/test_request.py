@@ -10,25 +10,30 @@ import pytest
 
 from capdag.cartridge import CartridgeError
 from cartridges.llama_cpp.request import read_chat, read_completion
+from cartridges.llama_cpp.room import Room
+
+ROOM = Room(slots=4, context=100, longest_token=10)
 
 HI = [{"role": "user", "content": "hi"}]
 
 
 def asked(**fields: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(read_chat(json.dumps({"messages": HI, **fields}).encode(), 4).body)
+    body: dict[str, Any] = json.loads(read_chat(json.dumps({"messages": HI, **fields}).encode(), ROOM).body)
     return body
 
 
 def refused(body: object, *, completion: bool = False) -> CartridgeError:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(CartridgeError) as caught:
-        (read_completion if completion else read_chat)(data, 4)
+        (read_completion if completion else read_chat)(data, ROOM)
     assert (caught.value.code, caught.value.attribution) == ("INVALID_REQUEST", "input")
     return caught.value
 
 
 def test_only_known_fields_reach_the_engine() -> None:
-    request = read_chat(json.dumps({"messages": HI, "model": "x", "id_slot": 3, "n_probs": 9, "user": "u"}).encode(), 4)
+    request = read_chat(
+        json.dumps({"messages": HI, "model": "x", "id_slot": 3, "n_probs": 9, "user": "u"}).encode(), ROOM
+    )
     assert set(json.loads(request.body)) == {"messages", "stream", "stream_options", "return_progress"}
     assert request.ignored == ("id_slot", "n_probs")
 
@@ -179,5 +184,5 @@ def test_schemas_are_bounded(schema: dict[str, Any], limit: int) -> None:
 
 def test_prompts_are_counted() -> None:
     for prompt, count in (("a", 1), ([1, 2], 1), (["a", "b"], 2), ([[1], [2], [3]], 3)):
-        request = read_completion(json.dumps({"prompt": prompt, "n": 2}).encode(), 4)
+        request = read_completion(json.dumps({"prompt": prompt, "n": 2}).encode(), ROOM)
         assert (request.prompts, request.choices) == (count, 2 * count)
