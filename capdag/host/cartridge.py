@@ -52,6 +52,7 @@ class Cartridge:
 
     `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
+    `desired` are the pool sizes asked of it, `desired_due` while the next probe is to carry them.
     `attached`: it runs already, and is gone for good with its link. `retired_at`: since when it is not wanted any more.
     `cancelling` counts the rows that are cancelled and have not ended.
     """
@@ -75,6 +76,8 @@ class Cartridge:
         self._take_groups([{"name": record.id, "caps": list(record.caps)}])
         self.pools: Mapping[str, PoolState] = {}
         self.reported: Mapping[str, Any] = {}
+        self.desired: Mapping[str, int] = {}
+        self.desired_due = False
         self.beat_at_unix: float | None = None
         self.heartbeat: Heartbeat | None = None
         self.heard_at = 0.0
@@ -159,4 +162,5 @@ class Cartridge:
             "trouble": self.trouble.message if self.trouble is not None else None,
             "caps": list(map(str, self.caps)),
             "pools": {name: state.as_json() for name, state in self.pools.items()},
+            "desired_capacities": dict(self.desired),
         }

@@ -24,6 +24,7 @@ from .debt import UNBOUNDED, UNCREDITED_LIMIT
 from .endings import Endings
 from .exchange import Exchange
 from .flows import Fault, Flow
+from .health import Health
 from .rows import IncomingRow, OutgoingRow
 
 log = logging.getLogger("capdag.host")
@@ -32,11 +33,12 @@ _INTERNAL = AttributionClass.INTERNAL
 
 
 class CartridgeSide:
-    """Routes what cartridges send. `heartbeat` is given the HEARTBEAT frames."""
+    """Routes what cartridges send. `health` is given the HEARTBEAT frames, and the ERRs that answer one."""
 
-    def __init__(self, exchange: Exchange, endings: Endings, heartbeat: Callable[[Cartridge, FrameView], None]) -> None:
+    def __init__(self, exchange: Exchange, endings: Endings, health: Health) -> None:
         self._x = exchange
         self._endings = endings
+        self._health = health
         self._routes: Mapping[FrameType, Callable[[Cartridge, FrameView], None]] = {
             FrameType.STREAM_START: self._flow,
             FrameType.CHUNK: self._flow,
@@ -48,7 +50,7 @@ class CartridgeSide:
             FrameType.REQ: self._call,
             FrameType.CANCEL: self._cancel,
             FrameType.CLOSE_STREAM: self._close_stream,
-            FrameType.HEARTBEAT: heartbeat,
+            FrameType.HEARTBEAT: health.heard,
         }
 
     def route(self, cartridge: Cartridge, batch: Sequence[FrameView]) -> None:
@@ -87,7 +89,8 @@ class CartridgeSide:
             return
         row = self._incoming(cartridge, view)
         if row is None or row.answer.ended:
-            self._x.unroutable(view)
+            if view.type is not FrameType.ERR or not self._health.refused(cartridge, view):
+                self._x.unroutable(view)
         else:
             self._answer(cartridge, row, view)
 

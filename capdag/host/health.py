@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from enum import Enum, auto
 
 from capdag.errors import AttributionClass, RemoteProtocolError
-from capdag.wire import Failure, Frame, FrameType, FrameView, read_pools, view_of
+from capdag.wire import Failure, Frame, FrameType, FrameView, failure_of, read_pools, view_of
 
 from .cartridge import Cartridge, Port
 from .exchange import Exchange, log
@@ -80,6 +81,7 @@ class Health:
         settings, now = self._x.settings, self._x.clock()
         cartridge.heartbeat = Heartbeat(settings.heartbeat_interval, settings.heartbeat_timeout, now)
         cartridge.idle_since = cartridge.heard_at = now
+        cartridge.desired_due = bool(cartridge.desired)
 
     def due(self, cartridge: Cartridge) -> float:
         """Return when `check` has to be called next."""
@@ -111,7 +113,10 @@ class Health:
         match heartbeat.tick(now):
             case Pulse.PROBE:
                 assert heartbeat.probe_id is not None
-                x.send_down(cartridge, view_of(Frame(FrameType.HEARTBEAT, heartbeat.probe_id)))
+                meta = {"desired_capacities": json.dumps(dict(cartridge.desired)).encode()}
+                probe = Frame(FrameType.HEARTBEAT, heartbeat.probe_id, meta=meta if cartridge.desired_due else None)
+                cartridge.desired_due = False
+                x.send_down(cartridge, view_of(probe))
             case Pulse.LATE:
                 log.warning("cartridge %r has not answered a heartbeat for %g s: no new work", cartridge.id, timeout)
                 if cartridge.state is State.RUNNING:
@@ -135,11 +140,26 @@ class Health:
             self._x.drop(view, "no_route")
         else:
             self._report(cartridge, view)
-            if cartridge.state is State.UNHEALTHY:
-                took = now - heartbeat.sent_at
-                log.warning("cartridge %r answered its heartbeat after %.3g s and takes work again", cartridge.id, took)
-                cartridge.move(Event.HEALED)
-                self._x.advertise = True
+            self._heal(cartridge, now - heartbeat.sent_at)
+
+    def refused(self, cartridge: Cartridge, view: FrameView) -> bool:
+        """Take an ERR under a probe's id: the cartridge does not want the capacities in it. False for any other."""
+        heartbeat, now = cartridge.heartbeat, self._x.clock()
+        if heartbeat is None or not heartbeat.reply(view.id, now):
+            return False
+        said = failure_of(view.meta)
+        text = f"cartridge {cartridge.id!r} refused the capacities {dict(cartridge.desired)}: {said.message}"
+        cartridge.desired = {}
+        cartridge.trouble, cartridge.trouble_at_unix = said._replace(message=text), self._x.wall_clock()
+        log.error("%s: %s", said.code, text)
+        self._heal(cartridge, now - heartbeat.sent_at)
+        return True
+
+    def _heal(self, cartridge: Cartridge, took: float) -> None:
+        if cartridge.state is State.UNHEALTHY:
+            log.warning("cartridge %r answered its heartbeat after %.3g s and takes work again", cartridge.id, took)
+            cartridge.move(Event.HEALED)
+            self._x.advertise = True
 
     def _answer(self, cartridge: Cartridge, view: FrameView) -> None:
         """Reply at once; to a process that does not read, with one queued reply at most."""

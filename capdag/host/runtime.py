@@ -6,12 +6,12 @@ Everything that decides is in the sans-I/O modules beside this one; here are the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
 
-from capdag.errors import AttributionClass, RemoteProtocolError
+from capdag.errors import AttributionClass, ConfigError, RemoteProtocolError
 from capdag.transport import Dispatcher, FdLink, Link, LocalLink
 from capdag.transport.guardian import Guardian
 from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, Failure, FrameView
@@ -65,7 +65,7 @@ class HostRuntime:
         self._endings = Endings(self._x)
         self._health = Health(self._x)
         self._relay_side = RelaySide(self._x, self._endings, self._sessions.keys(), self._echo)
-        self._cartridge_side = CartridgeSide(self._x, self._endings, self._health.heard)
+        self._cartridge_side = CartridgeSide(self._x, self._endings, self._health)
 
     @property
     def receiver(self) -> HostRuntime:
@@ -323,6 +323,20 @@ class HostRuntime:
         for cartridge in self._roster.current.values():
             if cartridge.state is State.BROKEN:
                 self._reset(cartridge)
+
+    def set_capacities(self, record_id: str, capacities: Mapping[str, int]) -> None:
+        """Ask a cartridge for these sizes of its pools (0: unlimited), with the next heartbeat, and each new process.
+
+        Raises ConfigError for an unknown id, a pool that the cartridge is known not to have, or a size below 0.
+        """
+        cartridge = self._roster.find(record_id)
+        for pool, size in capacities.items():
+            if cartridge.manifest is not None and pool not in cartridge.pools:
+                known = ", ".join(cartridge.pools)
+                raise ConfigError(f"cartridge {record_id!r} has no pool {pool!r}; its pools are: {known}")
+            if type(size) is not int or size < 0:
+                raise ConfigError(f"the capacity of pool {pool!r} must be an integer of at least 0, not {size!r}")
+        cartridge.desired, cartridge.desired_due = dict(capacities), True
 
     async def attach_cartridge(self, record_id: str, link: FdLink | LocalLink) -> None:
         """Take in a cartridge that runs already, at the far end of `link`; return when it is ready.

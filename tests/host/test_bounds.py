@@ -131,6 +131,7 @@ async def test_snapshot_has_the_shape_of_the_protocol_stats() -> None:
                     "trouble": None,
                     "caps": [CAP, GOOD, CALL],
                     "pools": it.cartridge()["pools"],
+                    "desired_capacities": {},
                 }
             ],
             "debt": 0,

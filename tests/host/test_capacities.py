@@ -1,0 +1,70 @@
+"""Desired capacities travel with a heartbeat to a cartridge of the SDK, and what it made of them comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from capdag.errors import ConfigError
+from capdag.host import CartridgeRecord
+from tests.cartridge import stub_caps as stub
+from tests.cartridge.driver import STUB_COMMAND
+from tests.host.driver import LINKS, QUICK, Bench, bench
+from tests.misbehave import cap_object, environment
+
+SETTINGS = msgspec.structs.replace(QUICK, heartbeat_interval=0.4, heartbeat_timeout=0.35)
+STUB = CartridgeRecord("stub", STUB_COMMAND, [cap_object(stub.HOLD)], env=environment())
+
+
+def pool(it: Bench, name: str) -> dict[str, Any]:
+    """Return a pool as the last RELAY_NOTIFY has it."""
+    found: dict[str, Any] = it.relay.advertised()["stub"]["runtime_stats"]["pools"].get(name, {})
+    return found
+
+
+@LINKS
+async def test_capacities_reach_the_cartridge_and_its_pools_the_relay(link: str) -> None:
+    """H49: also each process after it."""
+    async with bench(STUB, link=link, settings=SETTINGS) as it:
+        held = it.relay.call(stub.HOLD).body()
+        await it.relay.until(lambda: pool(it, "engine").get("declared") == 2)
+        assert pool(it, "engine")["configured"] == 2
+        it.host.set_capacities("stub", {"engine": 1, "all": 0})
+        await it.relay.until(lambda: pool(it, "engine")["configured"] == 1)
+        assert (pool(it, "engine")["declared"], pool(it, "engine")["active"]) == (2, 1)
+        assert it.cartridge("stub")["pools"]["engine"] == pool(it, "engine")
+        assert it.cartridge("stub")["desired_capacities"] == {"engine": 1, "all": 0}
+        held.cancel(force_kill=True)
+        await held.failed("CANCELLED")
+        again = it.relay.call(stub.HOLD).body()
+        await it.relay.until(lambda: pool(it, "engine")["configured"] == 2)
+        await it.relay.until(lambda: pool(it, "engine")["configured"] == 1)
+        again.cancel()
+        await again.failed("CANCELLED")
+
+
+async def test_refused_capacities_are_told_and_cost_nothing() -> None:
+    """H50: the ERR counts as the reply."""
+    async with bench(STUB, settings=SETTINGS) as it:
+        it.host.set_capacities("stub", {"nope": 1})
+        held = it.relay.call(stub.HOLD).body()
+        await it.relay.until(lambda: it.cartridge("stub")["trouble"])
+        assert "refused the capacities {'nope': 1}" in it.cartridge("stub")["trouble"]
+        assert it.cartridge("stub")["desired_capacities"] == {}
+        assert it.state("stub") == "running"
+        assert it.protocol["drops"]["total"] == 0
+        held.cancel()
+        await held.failed("CANCELLED")
+        with pytest.raises(ConfigError, match=r"cartridge 'stub' has no pool 'nope'; its pools are: .*engine"):
+            it.host.set_capacities("stub", {"nope": 1})
+
+
+async def test_capacities_are_checked() -> None:
+    """H49."""
+    async with bench(STUB) as it:
+        with pytest.raises(ConfigError, match="there is no cartridge 'x'"):
+            it.host.set_capacities("x", {})
+        with pytest.raises(ConfigError, match="must be an integer of at least 0, not -1"):
+            it.host.set_capacities("stub", {"all": -1})
