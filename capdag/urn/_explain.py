@@ -34,12 +34,15 @@ class Verdict(NamedTuple):
     fits: bool
 
     def __str__(self) -> str:
-        """Say it in words, as in `tag vision: the cap does not have it`."""
+        """Say what was asked, and the answer where it is another, as in `tag model=a (it has model=b)`."""
+        asked = f"{self.axis} {self.asked}"
+        if self.answer == self.asked:
+            return asked
         if self.axis is Axis.EFFECT:
-            return f"effect {self.asked}: the cap's is {self.answer}"
-        side = "the request's input" if self.axis is Axis.IN else "the cap" if self.axis is Axis.TAG else "the answer"
-        said = f"has {self.answer}" if self.answer else "does not have it" if self.axis is Axis.TAG else "does not say"
-        return f"{self.axis} {self.asked}: {side} {said}"
+            return f"{asked} (it has effect {self.answer})"
+        if self.axis is Axis.IN:
+            return f"{asked} (the request {f'has {self.answer}' if self.answer else 'does not say'})"
+        return f"{asked} ({f'it has {self.answer}' if self.answer else 'not there'})"
 
 
 def explain_dispatch(candidate: CapUrn, request: CapUrn) -> tuple[Verdict, ...]:

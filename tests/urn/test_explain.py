@@ -14,16 +14,16 @@ CANDIDATE = CapUrn.parse('cap:chat;in="media:fmt=json;record";model=m1;out="medi
 @pytest.mark.parametrize(
     ("request_text", "expected"),
     [
-        ("cap:chat;effect=none", ["effect none: the cap's is declared"]),
-        ("cap:chat;vision", ["tag vision: the cap does not have it"]),
-        ("cap:chat;model=m2", ["tag model=m2: the cap has model=m1"]),
-        ("cap:!tools;chat", ["tag !tools: the cap has tools"]),
-        ("cap:chat;tools!=v", ["tag tools!=v: the cap has tools"]),
-        ("cap:chat;out=media:text", ["out text: the answer does not say"]),
-        ('cap:chat;out="media:!list"', ["out !list: the answer has list"]),
+        ("cap:chat;effect=none", ["effect none (it has effect declared)"]),
+        ("cap:chat;vision", ["tag vision (not there)"]),
+        ("cap:chat;model=m2", ["tag model=m2 (it has model=m1)"]),
+        ("cap:!tools;chat", ["tag !tools (it has tools)"]),
+        ("cap:chat;tools!=v", ["tag tools!=v (it has tools)"]),
+        ("cap:chat;out=media:text", ["out text (not there)"]),
+        ('cap:chat;out="media:!list"', ["out !list (it has list)"]),
         (
             'cap:chat;in="media:fmt=xml;text"',
-            ["in fmt=json: the request's input has fmt=xml", "in record: the request's input does not say"],
+            ["in fmt=json (the request has fmt=xml)", "in record (the request does not say)"],
         ),
         ("cap:?effect;chat;model;?vision", []),
         ('cap:chat;in="media:fmt=json;record;text";out=media:list', []),
@@ -44,6 +44,9 @@ def test_what_lets_a_candidate_in() -> None:
         (Axis.TAG, "!vision", "", True),
         (Axis.OUT, "list", "list", True),
     ]
+    assert ", ".join(map(str, explain_dispatch(CANDIDATE, request))) == (
+        "effect declared, tag chat, tag model (it has model=m1), tag !vision (not there), out list"
+    )
 
 
 def test_a_request_that_asks_nothing_needs_no_reason() -> None:
