@@ -228,7 +228,9 @@ def _check_message(path: str, message: Message) -> None:
 def _with_single_prompt(body: bytes, prompt: list[Any]) -> bytes:
     """Return the body with the one text of the list as its prompt, so that cartridges know one form only."""
     if len(prompt) == 1 and isinstance(prompt[0], str):
-        return msgspec.json.encode({**msgspec.json.decode(body), "prompt": prompt[0]})
+        # Raw: the other fields stay as they came, numbers that fit no float among them.
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        return msgspec.json.encode({**fields, "prompt": prompt[0]})
     if prompt and all(isinstance(piece, str) for piece in prompt):
         raise bad_request(f"prompt has {len(prompt)} texts: send one prompt a request", "prompt", "unsupported_value")
     if not prompt:
@@ -245,6 +247,12 @@ _AT = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?\Z", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
 _EXPECTED = re.compile(r"Expected (?P<wanted>.*?)(?:, got (?P<seen>.*))?\Z", re.DOTALL)
 _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
+_PLAIN = (
+    ("`", ""),
+    (" | ", " or "),
+    ("of length >= 1", "that is not empty"),
+    ("Number out of range", "must have no number beyond 1.8e308"),
+)
 _JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
@@ -260,7 +268,7 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
             return decoder.decode(body)
         except msgspec.ValidationError as error:
             # The first field at fault ends the reading: what follows may be no JSON at all.
-            raise _field_error(str(error), msgspec.json.decode(body)) from None
+            raise _field_error(str(error), msgspec.json.decode(body, type=msgspec.Raw)) from None
     except msgspec.DecodeError as error:
         what = "the body is empty" if not body.strip() else f"the body is not valid JSON: {error}"
         raise bad_request(f"{what}; send one JSON object", None, "invalid_json") from None
@@ -268,8 +276,8 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
         raise bad_request("the body is nested too deep: no request needs that", None, "invalid_json") from None
 
 
-def _field_error(text: str, body: object) -> ApiError:
-    """Turn the decoder's words into field, what is expected, and the value seen."""
+def _field_error(text: str, body: msgspec.Raw) -> ApiError:
+    """Turn the decoder's words into field, what is expected, and the value seen, as it was written."""
     match = _AT.match(text)
     assert match is not None
     what, path = match["text"], (match["path"] or "").lstrip(".")
@@ -281,26 +289,34 @@ def _field_error(text: str, body: object) -> ApiError:
     if not path:
         return bad_request(f"the body must be a JSON object: {_plain_words(what)}", None, "invalid_json")
     wanted = f"must be {_plain_words(expected['wanted'])}" if expected is not None else _plain_words(what)
-    seen = _lookup(body, match["path"])
-    return bad_request(f"{path} {wanted}, not {_show(seen)}", path)
+    return bad_request(f"{path} {wanted}, not {_cut(_lookup(body, match['path']))}", path)
 
 
 def _plain_words(text: str) -> str:
-    for ours, plain in (("`", ""), (" | ", " or "), ("of length >= 1", "that is not empty")):
+    for ours, plain in _PLAIN:
         text = text.replace(ours, plain)
     return re.sub(r"\b(str|int|float|bool)\b", lambda word: _JSON_WORDS[word[0]], text)
 
 
-def _lookup(value: Any, path: str) -> Any:
-    """Follow a path as far as it is exact; of a map's unnamed value the map itself is shown."""
+def _lookup(value: msgspec.Raw, path: str) -> str:
+    """Follow a path as far as it is exact and return the JSON found there; of a map's unnamed value, that of the map.
+
+    What lies beside the path is not decoded: it may have faults of its own.
+    """
     for step in _STEP.finditer(path):
         try:
-            value = value[step["key"]] if step["key"] is not None else value[int(step["index"])]
-        except (KeyError, IndexError, TypeError):
+            if step["key"] is not None:
+                value = msgspec.json.decode(value, type=dict[str, msgspec.Raw])[step["key"]]
+            else:
+                value = msgspec.json.decode(value, type=list[msgspec.Raw])[int(step["index"])]
+        except (KeyError, IndexError, msgspec.DecodeError):
             break
-    return value
+    return bytes(value).decode()
 
 
 def _show(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
+    return _cut(msgspec.json.encode(value).decode())
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 80 else text[:80] + "…"

@@ -81,6 +81,8 @@ def _hint(path: str) -> str:
     if plain in _KNOWN and plain != path:
         why = "the base URL has /v1 twice" if "/v1/v1" in path else "there is a slash too many"
         return f"did you mean {plain}? ({why})"
+    if plain.removeprefix("/v1") in ("/health", "/healthz"):
+        return "did you mean /healthz?"
     if f"/v1{plain}" in _KNOWN:
         return f"did you mean /v1{plain}? (the base URL must end in /v1)"
     if plain.endswith("/responses"):

@@ -110,12 +110,21 @@ def refusal(message: str, param: str | None, **detail: object) -> CartridgeError
 def read_fields(data: bytes) -> dict[str, Any]:
     """Decode a body. A null is left out: it means the same in OpenAI's API. Raises CartridgeError INVALID_REQUEST."""
     try:
-        fields = msgspec.json.decode(data, type=dict[str, Any])
+        raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        fields = {name: _value(name, written) for name, written in raw.items()}
     except msgspec.ValidationError:
         raise refusal(f"the body must be a JSON object, not {data[:40]!r}", None) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise refusal(f"the body is not JSON: {error}", None) from None
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _value(name: str, written: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(written)
+    except msgspec.ValidationError as error:  # of JSON without a type there is only: a number out of range
+        what = str(error).partition(" - at ")[0]
+        raise refusal(f"{name}{_is(bytes(written).decode())}: {what}", name) from None
 
 
 def check_fields(fields: Mapping[str, Any], kind: type[Body]) -> Body:
@@ -152,5 +161,8 @@ def _seen(fields: Any, field: str) -> str:
             found = found[name or int(number)]
         except (LookupError, TypeError):
             return ""
-    text = msgspec.json.encode(found).decode()
+    return _is(msgspec.json.encode(found).decode())
+
+
+def _is(text: str) -> str:
     return f" is {text}" if len(text) <= _LONGEST_SEEN else f" is {text[:_LONGEST_SEEN]}…"

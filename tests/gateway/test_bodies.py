@@ -6,9 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from capdag.gateway.bodies import read_chat, read_completion
+from capdag.cartridge import CartridgeError
+from capdag.gateway.bodies import ChatBody, CompletionBody, read_chat, read_completion
 from capdag.gateway.errors import ApiError
+from capdag.gateway.sse import dump
+from cartridges.llama_cpp.body import read_fields
 
 USER = {"role": "user", "content": "hi"}
 
@@ -109,6 +114,68 @@ def test_a_body_that_is_no_json_object_is_told_apart(body: bytes, words: str) ->
             read(body)
         assert (caught.value.status, caught.value.http_code) == (400, "invalid_json")
         assert words in caught.value.message
+
+
+def member(name: str, value: str) -> bytes:
+    return b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "%s": %s}' % (
+        name.encode(),
+        value.encode(),
+    )
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e999", "[1e400]", '{"a": 1e400}', '{"1": 1e400}'])
+@pytest.mark.parametrize("field", ["temperature", "top_p", "seed", "n", "logit_bias", "stop", "tools", "messages"])
+def test_a_number_that_nothing_can_hold_is_a_fault_of_its_field(field: str, value: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        read_chat(member(field, value))
+    assert caught.value.status == 400
+    assert caught.value.param is not None
+    assert caught.value.param.startswith(field)
+    assert "1e" in caught.value.message or "-1e999" in caught.value.message
+
+
+def test_numbers_of_unknown_fields_pass_as_they_came() -> None:
+    body = b'{"model": "m", "prompt": ["a"], "unheard_of": 1e400, "id": 123456789012345678901234567890}'
+    fields = read_completion(body).body
+    assert b"1e400" in fields
+    assert b"123456789012345678901234567890" in fields
+
+
+_VALUES = st.recursive(
+    st.one_of(
+        st.sampled_from(
+            ("null", "true", "0", "-0.0", "1e400", "-1e400", "1E-999", "9" * 400, '"\\ud800"', '"\\u0000"')
+        ),
+        st.integers().map(str),
+        st.floats(allow_nan=False, allow_infinity=False).map(json.dumps),
+        st.text(max_size=5).map(json.dumps),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
+        st.dictionaries(
+            st.sampled_from(("type", "role", "text", "content", "function", "1", "\\ud800", "é")), inner
+        ).map(lambda items: "{" + ", ".join(f'"{key}": {item}' for key, item in items.items()) + "}"),
+    ),
+    max_leaves=6,
+)
+_FIELDS = st.sampled_from(sorted({*ChatBody.__struct_fields__, *CompletionBody.__struct_fields__, "unheard_of"}))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(fields=st.dictionaries(_FIELDS, _VALUES, max_size=4))
+def test_whatever_a_field_holds_is_taken_or_is_a_400(fields: dict[str, str]) -> None:
+    whole = {"model": '"m"', "messages": '[{"role": "user", "content": "hi"}]', "prompt": '["x"]', **fields}
+    body = ("{" + ", ".join(f'"{name}": {value}' for name, value in whole.items()) + "}").encode()
+    for read in (read_chat, read_completion):
+        try:
+            assert read(body).model
+        except ApiError as error:
+            assert error.status == 400  # noqa: PT017 - what else is raised must come through
+            dump(error.body())
+    try:
+        read_fields(body)
+    except CartridgeError as refused:
+        assert refused.code == "INVALID_REQUEST"  # noqa: PT017 - as above
 
 
 def test_a_long_value_is_shown_short() -> None:

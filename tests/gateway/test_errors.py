@@ -183,6 +183,8 @@ REFUSED: list[Any] = [
     ("GET", "/v1//models", None, {}, 404, "unknown_url", "did you mean /v1/models?"),
     ("POST", "/v1/chat/completions/", CHAT, {}, 404, "unknown_url", "did you mean /v1/chat/completions?"),
     ("POST", "/v1/v1/chat/completions", CHAT, {}, 404, "unknown_url", "the base URL has /v1 twice"),
+    ("GET", "/health", None, {}, 404, "unknown_url", "did you mean /healthz?"),
+    ("GET", "/v1/healthz/", None, {}, 404, "unknown_url", "did you mean /healthz?"),
     ("POST", "/chat/completions", CHAT, {}, 404, "unknown_url", "the base URL must end in /v1"),
     ("POST", "/v1/responses", {}, {}, 404, "unknown_url", "POST /v1/chat/completions"),
     ("GET", "/v1/nothing?key=sk-1", None, {}, 404, "unknown_url", "the routes are"),

@@ -165,6 +165,12 @@ def test_bodies_that_are_none(data: bytes, says: str) -> None:
     assert "param" not in error.detail
 
 
+def test_a_number_that_nothing_can_hold_is_named_with_its_field() -> None:
+    error = refused(b'{"messages": [], "unheard_of": [1, 1e400]}')
+    assert error.detail["param"] == "unheard_of"
+    assert "unheard_of is [1, 1e400]: Number out of range" in error.message
+
+
 def nested(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {}
     for _ in range(depth):
