@@ -401,6 +401,15 @@ class Leaves(Cartridge):
 
 
 @misdeed
+class EatsMemory(Cartridge):
+    """Takes a gigabyte, which its control group may not give."""
+
+    def on_end(self, request: Request) -> None:
+        self.eaten = bytearray(1 << 30)
+        self.echo(request)
+
+
+@misdeed
 class DiesInAFrame(Cartridge):
     def on_end(self, request: Request) -> None:
         self.start(request)

@@ -52,9 +52,10 @@ class Cartridge:
 
     `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
-    `desired` are the pool sizes asked of it, `desired_due` while the next probe is to carry them.
-    `attached`: it runs already, and is gone for good with its link. `retired_at`: since when it is not wanted any more.
-    `cancelling` counts the rows that are cancelled and have not ended.
+    `cancelling` counts the rows that are cancelled and have not ended, `crashes` the processes in a row that died of
+    their own and had answered nothing. `desired` are the pool sizes asked of it, `desired_due` while the next probe is
+    to carry them. `attached`: it runs already, and is gone for good with its link. `retired_at`: since when it is not
+    wanted any more.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Cartridge:
         self.pid: int | None = None
         self.starts = 0
         self.failed_starts = 0
+        self.crashes = 0
         self.not_before = 0.0
         self.idle_since = 0.0
         self.trouble: Failure | None = None
@@ -146,6 +148,17 @@ class Cartridge:
         if self.port is not None:
             self.port.wake()
 
+    def forgive(self) -> None:
+        """Forget failed starts and crashes, and the pause they led to."""
+        self.failed_starts = self.crashes = 0
+        self.not_before, self.trouble = 0.0, None
+
+    def _told_trouble(self, now: float) -> str | None:
+        if self.trouble is None:
+            return None
+        pause = self.not_before - now
+        return f"paused for {pause:.1f} s: {self.trouble.message}" if pause > 0 else self.trouble.message
+
     def snapshot(self, now: float) -> dict[str, Any]:
         """Return what an operator sees, as JSON values; times in seconds."""
         return {
@@ -157,9 +170,10 @@ class Cartridge:
             "calls": len(self.calls),
             "restarts": max(0, self.starts - 1),
             "failed_starts": self.failed_starts,
+            "crashes": self.crashes,
             "pause": max(0.0, self.not_before - now),
             "last_exit": self.last_exit,
-            "trouble": self.trouble.message if self.trouble is not None else None,
+            "trouble": self._told_trouble(now),
             "caps": list(map(str, self.caps)),
             "pools": {name: state.as_json() for name, state in self.pools.items()},
             "desired_capacities": dict(self.desired),

@@ -23,6 +23,11 @@ class ProcessEnd(NamedTuple):
     link: str | None = None
     stderr: str = ""
 
+    @property
+    def is_crash(self) -> bool:
+        """True if the process ended by what it did itself, not because of a request or an order to leave."""
+        return self.killed_for is None or self.killed_for.code in ("CARTRIDGE_UNHEALTHY", "PROTOCOL_VIOLATION")
+
     def _message(self, what: str) -> str:
         return self._quote(f"cartridge {self.cartridge_id!r} {what}")
 

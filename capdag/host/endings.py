@@ -37,6 +37,7 @@ class Endings:
         """Send a frame of the answer to the relay; a terminal ends the request."""
         if view.type in TERMINAL_TYPES:
             self._release(row)
+            row.cartridge.crashes = 0
         self._x.up.append(view)
 
     def settle(self, row: IncomingRow, failure: Failure) -> None:

@@ -122,14 +122,15 @@ class RelaySide:
         found = x.caps.best_match(cap, usable=self._is_usable) or x.caps.best_match(cap)
         if found is None:
             return Failure("NO_HANDLER", _ENVIRONMENT, f"no cartridge of this host serves {cap}")
-        return found if self._is_usable(found) else self._unusable(found)
+        return found if self._is_usable(found) else self.unusable(found)
 
     def _is_usable(self, cartridge: Cartridge) -> bool:
         if cartridge.state in STARTABLE:
             return cartridge.not_before <= self._x.clock()
         return cartridge.state is State.RUNNING or cartridge.state in QUEUING
 
-    def _unusable(self, cartridge: Cartridge) -> Failure:
+    def unusable(self, cartridge: Cartridge) -> Failure:
+        """Say why a cartridge takes no request now."""
         if cartridge.state is State.UNHEALTHY:
             text = f"cartridge {cartridge.id!r} does not answer its heartbeats; it is killed or heals shortly"
             return Failure("CARTRIDGE_UNHEALTHY", _ENVIRONMENT, text)

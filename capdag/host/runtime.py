@@ -204,7 +204,10 @@ class HostRuntime:
             self._endings.settle_waiting(cartridge, _gone_for_good(cartridge))
             self._roster.drop(cartridge)
         elif cartridge.waiting and cartridge.state in STARTABLE and x.closing is None:
-            x.start(cartridge)
+            if cartridge.not_before > x.clock():
+                self._endings.settle_waiting(cartridge, self._relay_side.unusable(cartridge))
+            else:
+                x.start(cartridge)
 
     def _settle_death(self, session: Session, end: ProcessEnd) -> None:
         cartridge, failure = session.cartridge, end.death()
@@ -214,6 +217,10 @@ class HostRuntime:
             log.info("cartridge %r was stopped: it %s", cartridge.id, end.status)
             return
         cartridge.trouble, cartridge.trouble_at_unix = failure, self._x.wall_clock()
+        if end.is_crash:
+            cartridge.crashes += 1
+            if cartridge.crashes > 1:  # the first is no habit
+                cartridge.not_before = self._x.clock() + self.settings.pause_after(cartridge.crashes - 1)
         log.error("%s: %s (%d requests ended by it)", failure.code, failure.message, settled)
 
     def _settle_failed_start(self, session: Session, end: ProcessEnd) -> None:
@@ -298,7 +305,7 @@ class HostRuntime:
     def _reset(self, cartridge: Cartridge) -> None:
         if cartridge.state in (State.BROKEN, State.DEAD):
             cartridge.move(Event.RESET)
-            cartridge.failed_starts, cartridge.not_before, cartridge.trouble = 0, 0.0, None
+            cartridge.forgive()
             self._x.advertise = True
 
     def sync_roster(self, records: Sequence[CartridgeRecord]) -> None:

@@ -55,7 +55,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     identity_timeout: float = 10.0
     """For the identity check that follows it."""
     first_pause: float = 1.0
-    """Pause after the first start that failed by exit or timeout; it doubles with each further one."""
+    """Pause after the first start that fails by exit or timeout, or the second crash in a row; it doubles each time."""
     longest_pause: float = 60.0
     heartbeat_interval: float = 30.0
     heartbeat_timeout: float = 10.0

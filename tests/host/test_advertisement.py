@@ -23,6 +23,7 @@ def stats(it: Bench) -> dict[str, Any]:
 
 @LINKS
 async def test_advertisement_is_the_first_frame_and_has_the_known_caps(link: str) -> None:
+    """H1, H37, H38."""
     async with bench(record(caps=[CAP]), link=link, policy=False) as it:
         assert it.relay.first is not None
         assert it.relay.first.type is FrameType.RELAY_NOTIFY
@@ -47,6 +48,7 @@ async def test_advertisement_is_the_first_frame_and_has_the_known_caps(link: str
 
 
 async def test_identity_is_one_record_of_the_host_with_its_pools() -> None:
+    """H38."""
     async with bench(record(), record(name="other")) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         await it.relay.until(lambda: stats(it)["running"])
@@ -57,6 +59,7 @@ async def test_identity_is_one_record_of_the_host_with_its_pools() -> None:
 
 
 async def test_manifest_replaces_the_known_caps_and_keeps_their_metadata() -> None:
+    """H2."""
     async with bench(record(known=[CAP, "cap:forgotten"])) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         await it.relay.until(lambda: GOOD in it.relay.caps())
@@ -70,6 +73,7 @@ async def test_manifest_replaces_the_known_caps_and_keeps_their_metadata() -> No
 
 @LINKS
 async def test_start_and_death_are_advertised_at_once(link: str) -> None:
+    """H2, H37, H49."""
     patient = msgspec.structs.replace(QUICK, republish_interval=60)
     async with bench(record("Dies"), link=link, settings=patient) as it:
         await it.relay.call(GOOD).body(b"x").succeeded()
@@ -86,6 +90,7 @@ async def test_start_and_death_are_advertised_at_once(link: str) -> None:
 
 
 async def test_counts_are_repeated_while_something_runs() -> None:
+    """H37."""
     settings = msgspec.structs.replace(QUICK, republish_interval=0.05)
     async with bench(record(), settings=settings) as it:
         await trio.sleep(0.12)
@@ -97,6 +102,7 @@ async def test_counts_are_repeated_while_something_runs() -> None:
 
 
 async def test_limits_shrink_to_the_smallest_cartridge_and_never_grow() -> None:
+    """H39."""
     async with bench(record("SmallWindow")) as it:
         assert it.relay.notices[-1].limits == DEFAULT_LIMITS
         await it.relay.call(GOOD).body(b"x").succeeded()

@@ -38,6 +38,7 @@ from tests.misbehave import CALL, CAP, GOOD
 
 @LINKS
 async def test_full_table_refuses_new_requests_and_touches_no_live_one(link: str) -> None:
+    """H19."""
     async with bench(record(), link=link, settings=msgspec.structs.replace(QUICK, table_limit=2)) as it:
         first, second = it.relay.call(CAP), it.relay.call(CAP)
         assert "raise table_limit" in await it.relay.call(CAP).failed("TABLE_FULL")
@@ -50,6 +51,7 @@ async def test_full_table_refuses_new_requests_and_touches_no_live_one(link: str
 
 @LINKS
 async def test_full_table_refuses_calls_of_cartridges(link: str) -> None:
+    """H19."""
     async with bench(record(), link=link, settings=msgspec.structs.replace(QUICK, table_limit=1)) as it:
         it.relay.loops = False
         await it.relay.call(GOOD).body(b"x").succeeded()
@@ -62,7 +64,7 @@ async def test_full_table_refuses_calls_of_cartridges(link: str) -> None:
 
 @LINKS
 async def test_sender_with_a_wider_window_is_held_to_what_the_requester_knows(link: str) -> None:
-    """One cartridge agreed on 2, so 2 is advertised; another's window is 32 and it uses it at once."""
+    """H21: one cartridge agreed on 2, so 2 is advertised; another's window is 32 and it uses it at once."""
     small = record("SmallWindow", name="small", caps=["cap:small"])
     async with bench(small, record("WritesOn"), link=link) as it:
         await it.relay.call("cap:small").body(b"x").succeeded()
@@ -82,6 +84,7 @@ async def test_sender_with_a_wider_window_is_held_to_what_the_requester_knows(li
 
 @LINKS
 async def test_cancel_of_an_answer_that_waits_for_its_requester_ends_it(link: str) -> None:
+    """H25."""
     small = record("SmallWindow", name="small", caps=["cap:small"])
     async with bench(small, record("FourPieces"), link=link) as it:
         await it.relay.call("cap:small").body(b"x").succeeded()
@@ -97,6 +100,7 @@ async def test_cancel_of_an_answer_that_waits_for_its_requester_ends_it(link: st
 
 @LINKS
 async def test_answer_that_waits_for_its_requester_outlives_the_process(link: str) -> None:
+    """H35."""
     small = record("SmallWindow", name="small", caps=["cap:small"])
     async with bench(small, record("FourPiecesAndLeaves"), link=link) as it:
         await it.relay.call("cap:small").body(b"x").succeeded()
@@ -126,6 +130,7 @@ async def test_snapshot_has_the_shape_of_the_protocol_stats() -> None:
                     "calls": 0,
                     "restarts": 0,
                     "failed_starts": 0,
+                    "crashes": 0,
                     "pause": 0.0,
                     "last_exit": None,
                     "trouble": None,

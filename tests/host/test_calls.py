@@ -44,6 +44,7 @@ def stream_end(rid: object, xid: int, count: int, stream: str = "s") -> Frame:
 
 @LINKS
 async def test_call_goes_out_without_xid_and_its_answer_comes_back_by_rid(link: str) -> None:
+    """H13, H15, H16."""
     async with bench(record("Logs"), link=link) as it:
         it.relay.loops = False
         call = it.relay.call(CALL).body(b"argument")
@@ -70,6 +71,7 @@ async def test_call_goes_out_without_xid_and_its_answer_comes_back_by_rid(link: 
 
 @LINKS
 async def test_failed_call_ends_its_caller_as_the_caller_says(link: str) -> None:
+    """H15."""
     async with bench(record(), link=link) as it:
         it.relay.loops = False
         call = it.relay.call(CALL).body(b"x")
@@ -81,6 +83,7 @@ async def test_failed_call_ends_its_caller_as_the_caller_says(link: str) -> None
 @LINKS
 @pytest.mark.parametrize("misdeed", ["Nothing", "Logs"])
 async def test_caller_and_callee_on_one_host(link: str, misdeed: str) -> None:
+    """H17."""
     caller = record(name="caller", caps=[CALL], called=GOOD)
     callee = record(misdeed, name="callee", caps=[GOOD])
     async with bench(caller, callee, link=link) as it:
@@ -95,6 +98,7 @@ async def test_caller_and_callee_on_one_host(link: str, misdeed: str) -> None:
 
 @LINKS
 async def test_cartridge_that_calls_itself(link: str) -> None:
+    """H17."""
     async with bench(record(called=GOOD), link=link) as it:
         assert await it.relay.call(CALL).body(b"a", b"b").succeeded() == b"ab"
         assert it.protocol["drops"]["total"] == 0
@@ -102,7 +106,7 @@ async def test_cartridge_that_calls_itself(link: str) -> None:
 
 @LINKS
 async def test_callee_that_answers_before_the_body_ends(link: str) -> None:
-    """Its frames come back while the body still does: the two are told apart."""
+    """H17: its frames come back while the body still does: the two are told apart."""
     caller = record("CallsSlowly", name="caller", caps=[CALL], called=CAP)
     callee = record("EchoesAtOnce", name="callee", caps=[CAP])
     async with bench(caller, callee, link=link) as it:
@@ -114,6 +118,7 @@ async def test_callee_that_answers_before_the_body_ends(link: str) -> None:
 
 @LINKS
 async def test_callee_that_ends_before_the_body(link: str) -> None:
+    """H17."""
     caller = record("CallsSlowly", name="caller", caps=[CALL], called=CAP)
     callee = record("EndsAtOnce", name="callee", caps=[CAP])
     async with bench(caller, callee, link=link) as it:
@@ -123,6 +128,7 @@ async def test_callee_that_ends_before_the_body(link: str) -> None:
 
 @LINKS
 async def test_callee_that_cannot_start_ends_the_call(link: str) -> None:
+    """H17."""
     caller = record(name="caller", caps=[CALL], called=CAP)
     async with bench(caller, record("ExitBeforeHello", name="callee", caps=[CAP]), link=link) as it:
         assert "no such weights" in await it.relay.call(CALL).body(b"x").failed("SPAWN_FAILED")
@@ -130,6 +136,7 @@ async def test_callee_that_cannot_start_ends_the_call(link: str) -> None:
 
 @LINKS
 async def test_callee_that_dies_ends_the_call(link: str) -> None:
+    """H17, H33."""
     caller = record(name="caller", caps=[CALL], called=CAP)
     async with bench(caller, record("Dies", name="callee", caps=[CAP]), link=link) as it:
         assert "about to die" in await it.relay.call(CALL).body(b"x").failed("CARTRIDGE_DIED")
@@ -138,6 +145,7 @@ async def test_callee_that_dies_ends_the_call(link: str) -> None:
 
 @LINKS
 async def test_cancel_reaches_a_callee_on_the_same_host(link: str) -> None:
+    """H25."""
     caller = record(name="caller", caps=[CALL], called=CAP)
     callee = record("IgnoresCancel", name="callee", caps=[CAP])
     async with bench(caller, callee, link=link) as it:
@@ -153,6 +161,7 @@ async def test_cancel_reaches_a_callee_on_the_same_host(link: str) -> None:
 
 @LINKS
 async def test_caller_past_its_credit_loses_its_call_and_nothing_else(link: str) -> None:
+    """H20."""
     async with bench(record("CallsWithoutCredit"), link=link) as it:
         it.relay.loops = False
         call = it.relay.call(CAP).body(b"x")
@@ -165,6 +174,7 @@ async def test_caller_past_its_credit_loses_its_call_and_nothing_else(link: str)
 
 @LINKS
 async def test_grants_for_a_call_reach_its_caller(link: str) -> None:
+    """H16."""
     async with bench(record("CallsUnderCredit"), link=link) as it:
         it.relay.loops = False
         call = it.relay.call(CAP).body(b"x")
@@ -182,6 +192,7 @@ async def test_grants_for_a_call_reach_its_caller(link: str) -> None:
 
 @LINKS
 async def test_call_with_the_id_of_a_live_one_is_not_taken(link: str, caplog: pytest.LogCaptureFixture) -> None:
+    """H13."""
     async with bench(record("CallsTwiceUnderOneId"), link=link) as it:
         it.relay.loops = False
         call = it.relay.call(CAP).body(b"x")
@@ -194,6 +205,7 @@ async def test_call_with_the_id_of_a_live_one_is_not_taken(link: str, caplog: py
 
 @LINKS
 async def test_call_with_an_xid_is_refused(link: str) -> None:
+    """H13."""
     async with bench(record("CallsWithXid"), link=link) as it:
         it.relay.loops = False
         assert "has no XID" in await it.relay.call(CAP).body(b"x").failed("PROTOCOL_VIOLATION")
@@ -201,6 +213,7 @@ async def test_call_with_an_xid_is_refused(link: str) -> None:
 
 
 async def test_answer_over_the_callers_max_frame_ends_its_call() -> None:
+    """H22."""
     async with bench(record("SmallWindow")) as it:
         it.relay.loops = False
         call = it.relay.call(CALL).body(b"x")
@@ -213,7 +226,7 @@ async def test_answer_over_the_callers_max_frame_ends_its_call() -> None:
 
 
 async def test_answer_is_held_to_what_the_caller_granted() -> None:
-    """The caller's window is 2; its answer comes in twelve CHUNKs at once, and END must not overtake them."""
+    """H21: the caller's window is 2; its answer comes in twelve CHUNKs at once, and END must not overtake them."""
     async with bench(record("SmallWindow")) as it:
         it.relay.loops = False
         call = it.relay.call(CALL).body(b"x")
@@ -231,6 +244,7 @@ async def test_answer_is_held_to_what_the_caller_granted() -> None:
 
 @LINKS
 async def test_link_of_the_relay_that_ends_cancels_and_fails_everything(link: str) -> None:
+    """H41."""
     async with bench(record(), link=link) as it:
         it.relay.loops = False
         served, calling = it.relay.call(CAP), it.relay.call(CALL).body(b"x")
@@ -248,6 +262,7 @@ async def _empty(it: Bench) -> None:
 
 @LINKS
 async def test_aborted_body_reaches_the_handler(link: str) -> None:
+    """H16."""
     async with bench(record(), link=link) as it:
         call = it.relay.call(CAP)
         call.start()
@@ -257,6 +272,7 @@ async def test_aborted_body_reaches_the_handler(link: str) -> None:
 
 @LINKS
 async def test_request_without_xid_is_served_like_any_other(link: str) -> None:
+    """H13."""
     async with bench(record(), link=link) as it:
         call = it.relay.call_without_xid(CAP).body(b"x")
         assert await call.succeeded() == b"x"
@@ -265,6 +281,7 @@ async def test_request_without_xid_is_served_like_any_other(link: str) -> None:
 
 @LINKS
 async def test_refusals_carry_the_xid(link: str) -> None:
+    """H18."""
     async with bench(record(), link=link) as it:
         assert "no cartridge of this host serves" in await it.relay.call("cap:unheard-of").failed("NO_HANDLER")
         assert "is no cap URN" in await it.relay.call("nonsense").failed("INVALID_REQUEST")

@@ -6,7 +6,17 @@ import pytest
 import trio
 
 from capdag.errors import AttributionClass
-from capdag.wire import CancelReason, FrameType, failure_of, read_cancel
+from capdag.wire import (
+    CancelReason,
+    Frame,
+    FrameType,
+    LogRecord,
+    encode_value,
+    failure_of,
+    fnv1a_64,
+    log_frame,
+    read_cancel,
+)
 from tests.host.driver import LINKS, QUICK, Bench, bench, record
 from tests.misbehave import CALL, CAP, GOOD
 
@@ -19,6 +29,7 @@ async def active(it: Bench, count: int) -> None:
 
 @LINKS
 async def test_handler_ends_a_cancelled_request_with_its_reason(link: str) -> None:
+    """H25."""
     async with bench(record(), link=link) as it:
         call = it.relay.call(CAP)
         await active(it, 1)
@@ -29,7 +40,7 @@ async def test_handler_ends_a_cancelled_request_with_its_reason(link: str) -> No
 
 @LINKS
 async def test_cancelled_answer_is_thrown_away_and_granted(link: str) -> None:
-    """A handler that writes on under credit comes to its end, which then is no success."""
+    """H25: a handler that writes on under credit comes to its end, which then is no success."""
     async with bench(record("WritesOn"), link=link) as it:
         call = it.relay.call(CAP)
         call.grants = False
@@ -47,6 +58,7 @@ async def test_cancelled_answer_is_thrown_away_and_granted(link: str) -> None:
 
 @LINKS
 async def test_end_that_was_faster_than_the_cancel_stands(link: str) -> None:
+    """H24."""
     async with bench(record("IgnoresCancel"), link=link) as it:
         await it.relay.call(GOOD).body(b"x").succeeded()
         call = it.relay.call(GOOD).body(b"x")
@@ -58,6 +70,7 @@ async def test_end_that_was_faster_than_the_cancel_stands(link: str) -> None:
 
 @LINKS
 async def test_ignored_cancel_is_bounded_when_nothing_else_is_held(link: str) -> None:
+    """H26."""
     async with bench(record("IgnoresCancel"), link=link) as it:
         call = it.relay.call(CAP).body(b"x")
         await active(it, 1)
@@ -71,6 +84,7 @@ async def test_ignored_cancel_is_bounded_when_nothing_else_is_held(link: str) ->
 
 @LINKS
 async def test_ignored_cancel_is_bounded_when_others_are_held_and_they_are_collateral(link: str) -> None:
+    """H26."""
     async with bench(record("IgnoresCancel"), link=link) as it:
         call, bystander = it.relay.call(CAP).body(b"x"), it.relay.call(CAP).body(b"y")
         await active(it, 2)
@@ -85,6 +99,7 @@ async def test_ignored_cancel_is_bounded_when_others_are_held_and_they_are_colla
 @LINKS
 @pytest.mark.parametrize("reason", [CancelReason(), DEADLINE])
 async def test_force_kill_ends_at_once_with_the_code_of_its_reason(link: str, reason: CancelReason) -> None:
+    """H27."""
     async with bench(record("IgnoresCancel"), link=link) as it:
         call, bystander = it.relay.call(CAP).body(b"x"), it.relay.call(CAP).body(b"y")
         await active(it, 2)
@@ -97,6 +112,7 @@ async def test_force_kill_ends_at_once_with_the_code_of_its_reason(link: str, re
 
 
 async def test_force_kill_after_a_plain_cancel_ends_the_wait() -> None:
+    """H27."""
     async with bench(record("IgnoresCancel")) as it:
         call = it.relay.call(CAP).body(b"x")
         await active(it, 1)
@@ -108,6 +124,7 @@ async def test_force_kill_after_a_plain_cancel_ends_the_wait() -> None:
 @LINKS
 @pytest.mark.parametrize("force_kill", [False, True])
 async def test_cancel_is_cascaded_to_the_calls_of_the_request(link: str, force_kill: bool) -> None:
+    """H25."""
     async with bench(record(), link=link) as it:
         it.relay.loops = False
         call = it.relay.call(CALL).body(b"x")
@@ -127,7 +144,33 @@ async def test_cancel_is_cascaded_to_the_calls_of_the_request(link: str, force_k
 
 
 @LINKS
+async def test_caller_of_a_cancelled_call_gets_its_terminal_and_nothing_else(link: str) -> None:
+    """H29: it would have granted a CHUNK that reached it."""
+    async with bench(record(), link=link) as it:
+        it.relay.loops = False
+        call = it.relay.call(CALL).body(b"x")
+        await it.relay.until(lambda: len(it.relay.loose) == 5)
+        rid = it.relay.loose[0].id
+        call.cancel()
+        await call.failed("CANCELLED")
+        payload = encode_value(b"late")
+        for frame in (
+            log_frame(rid, LogRecord("progress", "late", 0.5)),
+            Frame(FrameType.STREAM_START, rid, stream_id="s", media_urn="media:octets"),
+            Frame(FrameType.CHUNK, rid, stream_id="s", payload=payload, chunk_index=0, checksum=fnv1a_64(payload)),
+        ):
+            frame.routing_id = 9
+            it.relay.send(frame)
+        await it.relay.until(lambda: it.protocol["drops"]["by_reason"].get("cancelled") == 3)
+        it.relay.fail(rid, xid=9)
+        await it.relay.until(lambda: it.protocol["outgoing_rids"] == 0)
+        assert await it.relay.call(GOOD).body(b"y").succeeded() == b"y"
+        assert not [view for view in it.relay.loose if view.type is FrameType.CREDIT]
+
+
+@LINKS
 async def test_cancelled_body_is_not_forwarded(link: str) -> None:
+    """H25."""
     async with bench(record("IgnoresCancel"), link=link) as it:
         call = it.relay.call(CAP)
         call.start()
@@ -142,6 +185,7 @@ async def test_cancelled_body_is_not_forwarded(link: str) -> None:
 
 @LINKS
 async def test_close_stream_is_passed_on_and_ends_nothing(link: str) -> None:
+    """H16."""
     async with bench(record("ClosesStream"), link=link) as it:
         call = it.relay.call(CAP)
         call.start()

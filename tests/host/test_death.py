@@ -5,18 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from capdag.errors import AttributionClass
 from capdag.host.deaths import ProcessEnd
 from capdag.wire import Failure, FrameType, failure_of
-from tests.host.driver import LINKS, Bench, bench, record
+from tests.host.driver import LINKS, QUICK, Bench, bench, record
 from tests.leaks import alive
-from tests.misbehave import CAP, GOOD
+from tests.misbehave import CAP, GOOD, ROOT
 
 
 async def test_next_request_starts_a_new_process_after_a_kill() -> None:
+    """H36."""
     async with bench(record("IgnoresCancel")) as it:
         held = [it.relay.call(CAP).body(b"x") for _ in range(3)]
         await it.relay.until(lambda: it.cartridge()["active"] == 3)
@@ -47,6 +52,7 @@ def _kill(pid: int) -> None:
     ],
 )
 async def test_death_in_mid_request_is_told_with_its_cause(link: str, misdeed: str, told: list[str]) -> None:
+    """H18, H33."""
     async with bench(record(misdeed), link=link) as it:
         call = it.relay.call(CAP).body(b"piece")
         message = await call.failed("CARTRIDGE_DIED")
@@ -59,6 +65,7 @@ async def test_death_in_mid_request_is_told_with_its_cause(link: str, misdeed: s
 
 
 async def test_end_that_lay_in_the_pipe_counts() -> None:
+    """H33."""
     async with bench(record("EndsAndLeaves")) as it:
         assert await it.relay.call(CAP).body(b"x").succeeded() == b"x"
         await it.relay.until(lambda: it.state() == "dead")
@@ -66,6 +73,7 @@ async def test_end_that_lay_in_the_pipe_counts() -> None:
 
 
 async def test_death_is_in_the_log_at_error_level(caplog: pytest.LogCaptureFixture) -> None:
+    """H36."""
     async with bench(record("Dies")) as it:
         await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
     (error,) = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]
@@ -81,7 +89,7 @@ async def test_flooded_stderr_blocks_nobody(link: str) -> None:
 
 @LINKS
 async def test_caller_that_dies_gives_its_call_up(link: str) -> None:
-    """Its own request gets the death; the callee an aborted body and a CANCEL as collateral."""
+    """H34: its own request gets the death; the callee an aborted body and a CANCEL as collateral."""
     async with bench(record("CallsAndWaits"), link=link) as it:
         it.relay.loops = False
         call = it.relay.call(CAP).body(b"x")
@@ -101,6 +109,7 @@ async def test_caller_that_dies_gives_its_call_up(link: str) -> None:
 
 @LINKS
 async def test_callee_of_a_dead_caller_on_the_same_host_is_cancelled(link: str) -> None:
+    """H34."""
     caller = record("CallsAndWaits", name="caller", caps=[CAP])
     callee = record("Nothing", name="callee", caps=[GOOD])
     async with bench(caller, callee, link=link) as it:
@@ -119,6 +128,7 @@ def end(**facts: object) -> ProcessEnd:
 
 
 def test_words_of_each_death() -> None:
+    """H33."""
     tail = "; the last lines of its stderr:\na\nb"
     kinds = {
         end(): ("CARTRIDGE_DIED", "environment", f"cartridge 'c' was killed by SIGKILL{tail}"),
@@ -149,6 +159,7 @@ def test_words_of_each_death() -> None:
 
 
 async def test_grandchild_is_gone_with_the_process() -> None:
+    """H33."""
     async with bench(record("LeavesGrandchild"), guarded=True) as it:
         await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
         await it.relay.until(lambda: not alive(_grandchild_of(it)))
@@ -156,3 +167,78 @@ async def test_grandchild_is_gone_with_the_process() -> None:
 
 def _grandchild_of(it: Bench) -> int:
     return int(str(it.cartridge()["trouble"]).split("a grandchild remains: ")[1].split()[0])
+
+
+@LINKS
+async def test_crash_after_crash_without_an_answer_pauses_the_starts(link: str) -> None:
+    """H51: the first costs nothing, each further one in a row a longer pause; a reset ends it."""
+    settings = msgspec.structs.replace(QUICK, first_pause=20.0)
+    async with bench(record("Dies"), link=link, settings=settings) as it:
+        for crashes in (1, 2):
+            await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
+            assert it.cartridge()["crashes"] == crashes
+        assert 19 < it.cartridge()["pause"] <= 20
+        assert it.cartridge()["trouble"].startswith("paused for ")
+        message = await it.relay.call(GOOD).failed("SPAWN_FAILED")
+        assert "killed by SIGKILL" in message
+        assert "capdag ps --reset cart" in message
+        it.host.reset("cart")
+        assert (it.cartridge()["crashes"], it.cartridge()["pause"], it.cartridge()["trouble"]) == (0, 0, None)
+        await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
+        assert it.cartridge()["pause"] == 0
+
+
+async def test_process_that_answered_before_it_crashed_is_started_again_at_once() -> None:
+    """H51: what one request does to it is not held against the others."""
+    async with bench(record("Dies"), settings=msgspec.structs.replace(QUICK, first_pause=20.0)) as it:
+        for _ in range(4):
+            assert await it.relay.call(GOOD).body(b"x").succeeded() == b"x"
+            await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
+            assert (it.cartridge()["crashes"], it.cartridge()["pause"]) == (1, 0)
+
+
+async def test_pause_of_crashes_grows() -> None:
+    """H51."""
+    async with bench(record("Dies"), settings=msgspec.structs.replace(QUICK, first_pause=0.02)) as it:
+        for _ in range(5):
+            await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
+            pause = it.cartridge()["pause"]
+            await it.relay.until(lambda: it.cartridge()["pause"] == 0)
+        assert 0.1 < pause <= 0.16
+
+
+@LINKS
+@pytest.mark.parametrize("force_kill", [False, True])
+async def test_kill_for_a_cancel_is_no_crash(link: str, force_kill: bool) -> None:
+    """H51."""
+    async with bench(record("IgnoresCancel"), link=link) as it:
+        for _ in range(3):
+            call = it.relay.call(CAP).body(b"x")
+            await it.relay.until(lambda: it.cartridge()["active"] == 1)
+            call.cancel(force_kill=force_kill)
+            await call.failed("CANCELLED")
+        assert (it.cartridge()["crashes"], it.cartridge()["pause"]) == (0, 0)
+
+
+GROUPED_HOST = """
+import os, pathlib, sys, trio
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+from tests.host.driver import QUICK, bench, record
+from tests.misbehave import CAP, GOOD
+
+async def main():
+    async with bench(record("EatsMemory")) as it:
+        print(await it.relay.call(CAP).body(b"x").failed("OOM_KILLED"))
+        print(await it.relay.call(GOOD).body(b"alive").succeeded())
+
+trio.run(main)
+"""
+
+
+def test_a_real_kill_for_memory_is_told_to_the_requester(small_group: Path) -> None:
+    """H33: a host in a control group of 64 MiB, whose cartridge asks for more."""
+    command = [sys.executable, "-c", GROUPED_HOST, str(small_group)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    told, alive_still = done.stdout.splitlines()
+    assert "was killed by SIGKILL because memory ran out: give it more memory" in told, done.stderr
+    assert alive_still == "b'alive'"

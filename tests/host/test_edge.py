@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capdag.wire import DEFAULT_LIMITS, CancelReason, FrameType, LogRecord, cancel_frame, hello_frame, log_frame
+from capdag.wire import DEFAULT_LIMITS, CancelReason, Frame, FrameType, LogRecord, cancel_frame, hello_frame, log_frame
 from tests.host.driver import LINKS, bench, record
 from tests.misbehave import CAP, GOOD
 
@@ -26,6 +26,7 @@ NESTED = bytes([0, 0, 0x27, 0x14]) + bytes.fromhex("a40006010105") + b"\x81" * 1
     ids=["zero", "huge", "over the limit", "truncated", "duplicate key", "deep", "indefinite", "text"],
 )
 async def test_bytes_that_are_no_frame_are_the_end_of_the_cartridge(data: str, told: str) -> None:
+    """H23."""
     async with bench(record("BadBytes", data)) as it:
         bystander = it.relay.call(GOOD)
         bystander.start()
@@ -42,6 +43,7 @@ async def test_bytes_that_are_no_frame_are_the_end_of_the_cartridge(data: str, t
     ("misdeed", "kind"), [("SendsPolicy", "POLICY"), ("SendsHello", "HELLO"), ("SendsRelayState", "RELAY_STATE")]
 )
 async def test_frames_that_only_hosts_send_are_the_end_of_the_cartridge(link: str, misdeed: str, kind: str) -> None:
+    """H23."""
     async with bench(record(misdeed), record(name="other", caps=["cap:other"]), link=link) as it:
         other = it.relay.call("cap:other")
         other.start()
@@ -67,6 +69,7 @@ async def test_frames_that_only_hosts_send_are_the_end_of_the_cartridge(link: st
 async def test_sender_past_its_limits_loses_the_request_and_nothing_else(
     link: str, misdeed: str, code: str, told: str
 ) -> None:
+    """H20."""
     async with bench(record(misdeed), link=link) as it:
         bystander = it.relay.call(GOOD)
         bystander.start()
@@ -89,6 +92,7 @@ async def test_sender_past_its_limits_loses_the_request_and_nothing_else(
 @LINKS
 @pytest.mark.parametrize("misdeed", ["AnswersTwice", "AnswersAStranger"])
 async def test_answer_that_nobody_waits_for_is_counted_and_no_more(link: str, misdeed: str) -> None:
+    """H15, H19."""
     async with bench(record(misdeed), link=link) as it:
         call = it.relay.call(CAP).body(b"x")
         assert await call.succeeded() == b"x"
@@ -106,6 +110,7 @@ async def test_answer_that_nobody_waits_for_is_counted_and_no_more(link: str, mi
 
 @LINKS
 async def test_chunk_after_stream_end_is_for_the_receiver_to_judge(link: str) -> None:
+    """H19."""
     async with bench(record("ChunkAfterStreamEnd"), link=link) as it:
         call = it.relay.call(CAP).body(b"x")
         await call.succeeded()
@@ -119,7 +124,7 @@ async def test_chunk_after_stream_end_is_for_the_receiver_to_judge(link: str) ->
 
 @LINKS
 async def test_receiver_with_a_smaller_window_gets_what_it_granted(link: str) -> None:
-    """The requester knows a window of 32, the cartridge agreed on 2 and exits if it gets a third CHUNK."""
+    """H21: the requester knows a window of 32, the cartridge agreed on 2 and exits if it gets a third CHUNK."""
     async with bench(record("SmallWindow"), link=link) as it:
         pieces = [b"%d," % index for index in range(30)]
         assert await it.relay.call(CAP).body(*pieces).succeeded() == b"".join(pieces)
@@ -128,6 +133,7 @@ async def test_receiver_with_a_smaller_window_gets_what_it_granted(link: str) ->
 
 @LINKS
 async def test_frame_over_the_receivers_max_frame_ends_its_request_only(link: str) -> None:
+    """H22."""
     async with bench(record("SmallWindow"), link=link) as it:
         call = it.relay.call(CAP)
         call.start()
@@ -139,6 +145,7 @@ async def test_frame_over_the_receivers_max_frame_ends_its_request_only(link: st
 
 @LINKS
 async def test_request_over_the_receivers_max_frame_is_refused(link: str) -> None:
+    """H22."""
     async with bench(record("SmallWindow"), link=link) as it:
         await it.relay.call(GOOD).body(b"y").succeeded()
         call = it.relay.call(f"{GOOD};{'?'.join(['x' * 5000])}=?")
@@ -147,6 +154,7 @@ async def test_request_over_the_receivers_max_frame_is_refused(link: str) -> Non
 
 @LINKS
 async def test_nonsense_of_the_relay_ends_the_link_and_not_the_host(link: str) -> None:
+    """H23, H41."""
     async with bench(record("IgnoresCancel"), link=link) as it:
         call = it.relay.call(CAP).body(b"x")
         await it.relay.until(lambda: it.cartridge()["active"] == 1)
@@ -156,7 +164,21 @@ async def test_nonsense_of_the_relay_ends_the_link_and_not_the_host(link: str) -
         await it.relay.until(lambda: it.state() == "dead")  # it ignored the CANCEL that followed
 
 
+@LINKS
+async def test_second_req_of_a_live_key_is_dropped_and_counted(link: str) -> None:
+    """H13."""
+    async with bench(record(), link=link) as it:
+        call = it.relay.call(CAP)
+        again = Frame(FrameType.REQ, call.rid, cap=GOOD, content_type="application/cbor", payload=b"")
+        again.routing_id = call.xid
+        it.relay.send(again)
+        assert await call.body(b"x").succeeded() == b"x"
+        assert it.protocol["drops"]["by_reason_frame_type"] == {"no_route": {"req": 1}}
+        assert len(call.terminals) == 1
+
+
 async def test_frames_of_the_relay_that_find_nothing_are_counted() -> None:
+    """H19."""
     async with bench(record()) as it:
         stranger = b"s" * 16
         it.relay.send(

@@ -38,6 +38,7 @@ END = view_of(end_frame(RID))
 
 
 def test_edge_counts_chunks_minus_grants_a_stream() -> None:
+    """H20."""
     edge = Edge(LIMITS, max_streams=2)
     assert [edge.fault(view) for view in (start(), chunk(), chunk(), chunk())] == [None] * 4
     fault = edge.fault(chunk())
@@ -51,6 +52,7 @@ def test_edge_counts_chunks_minus_grants_a_stream() -> None:
 
 
 def test_grant_never_lifts_what_remains_above_the_window() -> None:
+    """H20."""
     edge = Edge(LIMITS, max_streams=2)
     edge.fault(chunk())
     edge.grant("s", 1000)
@@ -58,6 +60,7 @@ def test_grant_never_lifts_what_remains_above_the_window() -> None:
 
 
 def test_edge_bounds_streams_and_payloads() -> None:
+    """H20."""
     edge = Edge(LIMITS, max_streams=2)
     assert [edge.fault(start(name)) for name in "ab"] == [None, None]
     for view in (start("c"), chunk("c")):
@@ -94,6 +97,7 @@ def test_grants_for_streams_that_are_not_there_cost_nothing() -> None:
 
 
 def test_hold_keeps_chunks_until_they_are_granted_and_the_end_behind_them() -> None:
+    """H21."""
     hold = Hold(2)
     chunks = [chunk(index=index) for index in range(5)]
     assert [hold.offer(view) for view in (start(), *chunks)] == [True, True, True, False, False, False]
@@ -104,7 +108,7 @@ def test_hold_keeps_chunks_until_they_are_granted_and_the_end_behind_them() -> N
 
 
 def test_streams_wait_for_themselves() -> None:
-    """A receiver may read the second stream to its end before it touches the first."""
+    """H21: a receiver may read the second stream to its end before it touches the first."""
     hold = Hold(1)
     assert [hold.offer(view) for view in (chunk("a"), chunk("a"), chunk("b"), stop("b"), chunk("b"))] == [
         True, False, True, True, False,
@@ -124,6 +128,7 @@ def test_discarded_frames_are_given_back() -> None:
 
 @given(st.lists(st.sampled_from(["a", "b", "grant a", "grant b"]), max_size=60), st.integers(1, 4))
 def test_what_passes_keeps_its_order_and_never_exceeds_the_grants(steps: list[str], window: int) -> None:
+    """H21."""
     hold = Hold(window)
     granted = {"a": window, "b": window}
     passed: dict[str, list[int]] = {"a": [], "b": []}
@@ -146,6 +151,7 @@ def test_what_passes_keeps_its_order_and_never_exceeds_the_grants(steps: list[st
 
 
 def test_flow_follows_the_last_number_and_the_terminal() -> None:
+    """H18."""
     flow = Flow()
     assert (flow.next_seq, flow.ended) == (0, False)
     flow.note(chunk(seq=7))

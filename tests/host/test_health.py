@@ -22,6 +22,7 @@ def beats(interval: float, timeout: float) -> HostSettings:
 
 
 def test_probe_reply_and_the_next_probe() -> None:
+    """H30."""
     beat = Heartbeat(30, 10, now=100)
     assert (beat.due, beat.tick(129)) == (130, Pulse.NOTHING)
     assert beat.tick(130) is Pulse.PROBE
@@ -36,6 +37,7 @@ def test_probe_reply_and_the_next_probe() -> None:
 
 
 def test_late_reply_heals() -> None:
+    """H30."""
     beat = Heartbeat(30, 10, now=0)
     assert [beat.tick(30), beat.tick(40)] == [Pulse.PROBE, Pulse.LATE]
     assert (beat.is_late, beat.due) == (True, 60)
@@ -44,6 +46,7 @@ def test_late_reply_heals() -> None:
 
 
 def test_no_reply_by_the_next_probe_is_the_end() -> None:
+    """H30."""
     beat = Heartbeat(30, 10, now=0)
     assert [beat.tick(30), beat.tick(40), beat.tick(59), beat.tick(60)] == [
         Pulse.PROBE,
@@ -55,12 +58,14 @@ def test_no_reply_by_the_next_probe_is_the_end() -> None:
 
 
 def test_host_that_was_held_up_itself_reads_before_it_kills() -> None:
+    """H30."""
     beat = Heartbeat(30, 10, now=0)
     assert [beat.tick(30), beat.tick(500)] == [Pulse.PROBE, Pulse.LATE]
     assert beat.due == 520
 
 
 def test_reply_to_nothing_is_none_and_a_second_reply_is_known_as_ours() -> None:
+    """H31."""
     beat = Heartbeat(30, 10, now=0)
     assert not beat.reply(b"x" * 16, 1)
     beat.tick(30)
@@ -73,6 +78,7 @@ def test_reply_to_nothing_is_none_and_a_second_reply_is_known_as_ours() -> None:
 
 @LINKS
 async def test_reply_brings_pools_memory_and_drops(link: str) -> None:
+    """H31."""
     async with bench(record(), link=link, settings=beats(0.1, 0.05)) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         held = it.relay.call(CAP)
@@ -87,6 +93,7 @@ async def test_reply_brings_pools_memory_and_drops(link: str) -> None:
 
 @LINKS
 async def test_late_cartridge_takes_no_work_until_it_answers(link: str) -> None:
+    """H30, H37."""
     async with bench(record("LateHeartbeat"), link=link, settings=beats(0.3, 0.1)) as it:
         call = it.relay.call(CAP).body(b"x")
         await it.relay.until(lambda: it.state() == "unhealthy")
@@ -99,8 +106,19 @@ async def test_late_cartridge_takes_no_work_until_it_answers(link: str) -> None:
         assert it.cartridge()["restarts"] == 0
 
 
+async def test_late_cartridge_leaves_its_work_to_an_equal() -> None:
+    """H14."""
+    async with bench(record("LateHeartbeat"), record(name="other"), settings=beats(0.3, 0.1)) as it:
+        call = it.relay.call(CAP).body(b"x")
+        await it.relay.until(lambda: it.state() == "unhealthy")
+        assert await it.relay.call(GOOD).body(b"y").succeeded() == b"y"
+        assert it.state("other") == "running"
+        assert await call.succeeded() == b"x"
+
+
 @LINKS
 async def test_stopped_cartridge_is_killed_and_its_requests_told(link: str) -> None:
+    """H30."""
     async with bench(record("StopsItself"), link=link, settings=beats(0.2, 0.1)) as it:
         call = it.relay.call(CAP).body(b"x")
         assert "did not answer a heartbeat" in await call.failed("CARTRIDGE_UNHEALTHY")
@@ -111,6 +129,7 @@ async def test_stopped_cartridge_is_killed_and_its_requests_told(link: str) -> N
 async def test_frames_that_flow_while_a_probe_is_late_are_told_before_the_kill(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """H30."""
     async with bench(record("NeverBeats"), settings=beats(0.2, 0.1)) as it:
         call = it.relay.call(CAP).body(b"x")
         await call.failed("CARTRIDGE_UNHEALTHY")
@@ -139,6 +158,7 @@ class StuckPort:
 
 
 def test_cartridge_that_beats_and_does_not_read_is_owed_one_reply() -> None:
+    """H31."""
     exchange = Exchange(HostSettings(), lambda: 0.0, lambda: 0.0)
     health, cartridge, port = Health(exchange), Cartridge(record(), HostSettings()), StuckPort()
     cartridge.port = port
@@ -155,13 +175,14 @@ def test_cartridge_that_beats_and_does_not_read_is_owed_one_reply() -> None:
 
 @LINKS
 async def test_heartbeat_of_a_cartridge_is_answered_and_stays_here(link: str) -> None:
+    """H31."""
     async with bench(record("Beats"), link=link) as it:
         assert await it.relay.call(CAP).body(b"x").succeeded() == b"x"
         assert it.relay.loose == []
 
 
 async def test_second_reply_is_not_answered() -> None:
-    """It would be answered with another reply, and so on for ever."""
+    """H31: it would be answered with another reply, and so on for ever."""
     async with bench(record("BeatsTwice"), settings=beats(0.1, 0.05)) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         await it.relay.until(
@@ -171,6 +192,7 @@ async def test_second_reply_is_not_answered() -> None:
 
 
 async def test_reply_with_bad_pools_is_a_violation() -> None:
+    """H31."""
     async with bench(record("BadPools"), settings=beats(0.1, 0.05)) as it:
         call = it.relay.call(CAP)
         assert "bad pools" in await call.failed("PROTOCOL_VIOLATION")

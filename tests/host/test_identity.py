@@ -12,6 +12,7 @@ from tests.host.driver import LINKS, bench, record
 
 @LINKS
 async def test_direct_check_is_answered_without_an_xid(link: str) -> None:
+    """H11."""
     async with bench(record(), link=link) as it:
         rid, nonce = b"r" * 16, b"n" * 32
         it.relay.send(*identity_request(rid, nonce))
@@ -25,6 +26,7 @@ async def test_direct_check_is_answered_without_an_xid(link: str) -> None:
 
 
 async def test_every_stream_comes_back_as_it_went_in(autojump_clock: Any) -> None:
+    """H11."""
     async with bench(record()) as it:
         call = it.relay.call(IDENTITY_CAP)
         call.start("a")
@@ -39,6 +41,7 @@ async def test_every_stream_comes_back_as_it_went_in(autojump_clock: Any) -> Non
 
 
 async def test_argument_is_granted_only_when_its_echo_went_out(autojump_clock: Any) -> None:
+    """H11."""
     async with bench(record()) as it:
         call = it.relay.call(IDENTITY_CAP)
         call.grants = False
@@ -56,6 +59,7 @@ async def test_argument_is_granted_only_when_its_echo_went_out(autojump_clock: A
 
 
 async def test_cancelled_echo_ends_at_once_and_kills_nothing(autojump_clock: Any) -> None:
+    """H11."""
     async with bench(record()) as it:
         call = it.relay.call(IDENTITY_CAP)
         call.start()
@@ -65,6 +69,7 @@ async def test_cancelled_echo_ends_at_once_and_kills_nothing(autojump_clock: Any
 
 
 async def test_aborted_body_ends_the_echo(autojump_clock: Any) -> None:
+    """H11."""
     async with bench(record()) as it:
         call = it.relay.call(IDENTITY_CAP)
         call.start()
@@ -73,7 +78,7 @@ async def test_aborted_body_ends_the_echo(autojump_clock: Any) -> None:
 
 
 async def test_advertisement_is_repeated_after_the_check_of_a_switch(autojump_clock: Any) -> None:
-    """A switch may swallow what comes while its check runs."""
+    """H37: a switch may swallow what comes while its check runs."""
     async with bench(record()) as it:
         before = len(it.relay.notices)
         it.relay.send(*identity_request(b"r" * 16, b"n" * 32))
@@ -83,6 +88,7 @@ async def test_advertisement_is_repeated_after_the_check_of_a_switch(autojump_cl
 
 @pytest.mark.parametrize("cap", ["cap:effect=none", "cap:effect=none;in=media:", "cap:in=media:;effect=none"])
 async def test_spelling_of_the_identity_does_not_matter(cap: str, autojump_clock: Any) -> None:
+    """H11."""
     async with bench(record()) as it:
         assert await it.relay.call(cap).body(b"x").succeeded() == b"x"
         assert it.state() == "registered"

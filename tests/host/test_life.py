@@ -26,6 +26,7 @@ def quick(**changes: object) -> HostSettings:
 
 @LINKS
 async def test_first_request_starts_the_process(link: str) -> None:
+    """H1, H4."""
     async with bench(record(), link=link, guarded=True) as it:
         assert it.state() == "registered"
         assert await it.relay.call(CAP).body(b"hello", b" world").succeeded() == b"hello world"
@@ -36,6 +37,7 @@ async def test_first_request_starts_the_process(link: str) -> None:
 
 @LINKS
 async def test_requests_that_come_together_start_one_process(link: str) -> None:
+    """H4."""
     async with bench(record(), link=link) as it:
         calls = [it.relay.call(CAP).body(b"%d" % number, b"!") for number in range(20)]
         await it.relay.until(lambda: it.state() == "starting")
@@ -45,6 +47,7 @@ async def test_requests_that_come_together_start_one_process(link: str) -> None:
 
 
 async def test_what_waited_reaches_the_process_in_order_after_the_policy() -> None:
+    """H4, H6."""
     async with bench(record("TellsEnvironment")) as it:
         told = json.loads(await it.relay.call(CAP).body(b"a", b"b").succeeded())
     handshake = ["HELLO", "REQ", "STREAM_START", "CHUNK", "STREAM_END", "END"]
@@ -53,6 +56,7 @@ async def test_what_waited_reaches_the_process_in_order_after_the_policy() -> No
 
 
 async def test_process_gets_three_descriptors_its_settings_and_the_run_id() -> None:
+    """H5."""
     given = msgspec.structs.replace(record("TellsEnvironment"), settings={"model": "x", "caps": [CAP]})
     async with bench(given) as it:
         told = json.loads(await it.relay.call(CAP).body().succeeded())
@@ -66,6 +70,7 @@ async def test_process_gets_three_descriptors_its_settings_and_the_run_id() -> N
 
 @LINKS
 async def test_exit_before_hello_is_told_at_once_and_then_paused(link: str) -> None:
+    """H7, H8."""
     async with bench(record("ExitBeforeHello"), link=link, settings=quick(first_pause=30.0)) as it:
         began = trio.current_time()
         calls = [it.relay.call(CAP).body(b"x"), it.relay.call(GOOD).body(b"x")]
@@ -84,6 +89,7 @@ async def test_exit_before_hello_is_told_at_once_and_then_paused(link: str) -> N
 
 
 async def test_pause_doubles_up_to_its_longest_and_ends_with_a_good_start() -> None:
+    """H8."""
     settings = HostSettings(first_pause=1, longest_pause=60)
     assert [settings.pause_after(n) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
     async with bench(record("ExitBeforeHello"), settings=quick(first_pause=0.02)) as it:
@@ -98,6 +104,7 @@ async def test_pause_doubles_up_to_its_longest_and_ends_with_a_good_start() -> N
     ("misdeed", "waited"), [("Silent", "no HELLO came in 0.3 s"), ("SilentIdentity", "no IDENTITY came in 0.3 s")]
 )
 async def test_silence_at_the_start_ends_at_its_deadline(misdeed: str, waited: str) -> None:
+    """H7."""
     async with bench(record(misdeed), settings=quick(handshake_timeout=0.3, identity_timeout=0.3)) as it:
         assert waited in await it.relay.call(CAP).body(b"x").failed("SPAWN_FAILED")
         assert it.cartridge()["failed_starts"] == 1
@@ -115,6 +122,7 @@ async def test_silence_at_the_start_ends_at_its_deadline(misdeed: str, waited: s
     ],
 )
 async def test_wrong_answer_is_permanent_until_a_reset(link: str, misdeed: str, told: str) -> None:
+    """H9, H38."""
     async with bench(record(misdeed), link=link) as it:
         assert told in await it.relay.call(CAP).failed("SPAWN_FAILED")
         assert it.state() == "broken"
@@ -128,7 +136,18 @@ async def test_wrong_answer_is_permanent_until_a_reset(link: str, misdeed: str, 
         assert it.cartridge()["restarts"] == 1
 
 
+async def test_of_equals_one_that_can_serve_is_chosen() -> None:
+    """H14: neither the broken nor the one in a pause, though they were registered first."""
+    bad = [record("WrongVersion", name="broken"), record("ExitBeforeHello", name="paused")]
+    async with bench(*bad, record(name="good"), settings=quick(first_pause=30.0)) as it:
+        for refusing in ("broken", "paused"):
+            assert f"cartridge '{refusing}'" in await it.relay.call(CAP).failed("SPAWN_FAILED")
+        assert await it.relay.call(CAP).body(b"x").succeeded() == b"x"
+        assert it.state("good") == "running"
+
+
 async def test_program_that_does_not_exist_is_named() -> None:
+    """H10."""
     given = msgspec.structs.replace(record(), command=["/nowhere/cartridge"])
     async with bench(given) as it:
         message = await it.relay.call(CAP).failed("SPAWN_FAILED")
@@ -137,6 +156,7 @@ async def test_program_that_does_not_exist_is_named() -> None:
 
 
 async def test_idle_process_is_stopped_and_started_again() -> None:
+    """H32."""
     async with bench(record(), settings=quick(idle_timeout=0.15), guarded=True) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         pid = it.cartridge()["pid"]
@@ -149,6 +169,7 @@ async def test_idle_process_is_stopped_and_started_again() -> None:
 
 
 async def test_request_that_comes_while_the_process_is_being_stopped_waits_for_the_next() -> None:
+    """H3, H32."""
     async with bench(record("IgnoresSigterm"), settings=quick(idle_timeout=0.05, stop_grace=0.5)) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         await it.relay.until(lambda: it.state() == "stopping")
@@ -160,6 +181,7 @@ async def test_request_that_comes_while_the_process_is_being_stopped_waits_for_t
 
 @LINKS
 async def test_shutdown_ends_everything_held_with_aborted(link: str) -> None:
+    """H40."""
     async with bench(record("IgnoresCancel"), record("Silent", name="other", caps=[]), link=link) as it:
         served = it.relay.call(CAP).body(b"x")
         await it.relay.until(lambda: it.state() == "running")
@@ -171,6 +193,7 @@ async def test_shutdown_ends_everything_held_with_aborted(link: str) -> None:
 
 
 async def test_shutdown_ends_a_start_and_what_waits_for_it() -> None:
+    """H40."""
     async with bench(record("Silent")) as it:
         call = it.relay.call(CAP).body(b"x")
         await it.relay.until(lambda: it.cartridge()["pid"] is not None)
@@ -180,6 +203,7 @@ async def test_shutdown_ends_a_start_and_what_waits_for_it() -> None:
 
 
 async def test_shutdown_of_a_process_that_ignores_sigterm_is_bounded() -> None:
+    """H40."""
     async with bench(record("IgnoresSigterm")) as it:
         await it.relay.call(CAP).body(b"x").succeeded()
         pid = it.cartridge()["pid"]
@@ -189,6 +213,7 @@ async def test_shutdown_of_a_process_that_ignores_sigterm_is_bounded() -> None:
 
 
 async def test_cancelled_host_kills_and_tells() -> None:
+    """H40."""
     ours, theirs = local_link_pair("relay")
     async with open_guardian(new_run_id()) as guardian:
         host = HostRuntime([record("IgnoresCancel")], theirs, guardian, QUICK)
@@ -227,6 +252,7 @@ class CancelAtStep(trio.abc.Instrument):
     [*(("Nothing", steps) for steps in range(1, 25)), *(("ExitBeforeHello", steps) for steps in range(8, 20, 2))],
 )
 async def test_start_cancelled_at_any_checkpoint_leaks_nothing(misdeed: str, steps: int) -> None:
+    """H10."""
     ours, theirs = local_link_pair("relay")
     async with open_guardian(new_run_id()) as guardian, trio.open_nursery() as nursery:
         host = HostRuntime([record(misdeed)], theirs, guardian, QUICK)
@@ -248,6 +274,7 @@ async def test_start_cancelled_at_any_checkpoint_leaks_nothing(misdeed: str, ste
 
 
 async def test_cancel_while_starting_ends_the_request_and_not_the_start() -> None:
+    """H28."""
     async with bench(record()) as it:
         first, second = it.relay.call(CAP).body(b"x"), it.relay.call(CAP).body(b"y")
         first.cancel()
@@ -260,6 +287,7 @@ async def test_cancel_while_starting_ends_the_request_and_not_the_start() -> Non
 
 
 async def test_request_before_any_policy_is_refused() -> None:
+    """H12."""
     async with bench(record(), policy=False) as it:
         assert "POLICY" in await it.relay.call(CAP).failed("PROTOCOL_VIOLATION")
         assert it.state() == "registered"
@@ -269,6 +297,7 @@ async def test_request_before_any_policy_is_refused() -> None:
 
 
 async def test_policy_reaches_running_processes_and_later_ones() -> None:
+    """H12."""
     async with bench(record("TellsEnvironment")) as it:
         await it.relay.call(CAP).body().succeeded()
         it.relay.policy(NetworkPolicy.FULL)
@@ -277,6 +306,7 @@ async def test_policy_reaches_running_processes_and_later_ones() -> None:
 
 
 async def test_records_are_checked() -> None:
+    """H1."""
     ours, _ = local_link_pair("relay")
     with pytest.raises(ConfigError, match="two cartridges have the id 'cart'"):
         HostRuntime([record(), record()], ours, None)
@@ -292,6 +322,7 @@ async def test_records_are_checked() -> None:
 
 
 async def test_failed_start_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """H7."""
     async with bench(record("ExitBeforeHello")) as it:
         await it.relay.call(CAP).failed("SPAWN_FAILED")
     errors = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]

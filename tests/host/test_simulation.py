@@ -129,6 +129,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_every_request_gets_one_terminal_and_nothing_remains(
     seed: int, misdeeds: float, split: bool, autojump_clock: Any
 ) -> None:
+    """H24."""
     random = Random(seed)
     requesters: list[Requester] = []
     async with open_switch() as switch, simulated_hosts(switch, random, split, misdeeds) as hosts:
