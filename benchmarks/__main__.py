@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import codec, echo, leaving, urn
+from . import codec, echo, leaving, router, urn
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "codec": codec.main,
     "echo": echo.main,
     "leaving": leaving.main,
+    "router": router.main,
     "urn": urn.main,
 }
 
