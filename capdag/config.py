@@ -77,10 +77,12 @@ class HostConfig(_Table, frozen=True):
     stop_grace: Seconds | UnsetType = UNSET
     exit_patience: Seconds | UnsetType = UNSET
     idle_timeout: Seconds | UnsetType = UNSET
+    retire_timeout: Seconds | UnsetType = UNSET
     flush_timeout: Seconds | UnsetType = UNSET
     republish_interval: Seconds | UnsetType = UNSET
     table_limit: Count | UnsetType = UNSET
     max_streams: Count | UnsetType = UNSET
+    debt_limit: Count | UnsetType = UNSET
 
 
 class ModelConfig(_Table, frozen=True):
@@ -175,6 +177,8 @@ def _value_mistakes(value: object, wanted: Any, path: str) -> Iterator[str]:
     origin, arguments = get_origin(wanted), get_args(wanted)
     if isinstance(wanted, type) and issubclass(wanted, _Table):
         yield from _table_mistakes(value, wanted, path)
+    elif origin is list and isinstance(value, dict):
+        yield f"{path}: expected a list; for a list of tables write [[{path}]], with two brackets"
     elif origin is list and isinstance(value, list):
         for number, item in enumerate(value):
             yield from _value_mistakes(item, arguments[0], f"{path}[{number}]")

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from ._failure import exit_code, expected_error
+from ._failure import OutputError, exit_code, expected_error
 from ._owner import check_owner
+from ._standard import drop_output, hold_standard_streams
 from .call import call
 from .gateway import gateway
 from .host import host
@@ -27,6 +28,7 @@ class _Commands(click.Group):
     """Renders expected errors as one message and an exit code; any other is a fault of ours and shows its trace."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        hold_standard_streams()
         try:
             check_owner()
             return super().invoke(ctx)
@@ -34,6 +36,8 @@ class _Commands(click.Group):
             expected = expected_error(error)
             if expected is None:
                 raise
+            if isinstance(expected, OutputError):
+                drop_output()
             click.echo(f"Error: {expected}", err=True)
             ctx.exit(exit_code(expected))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
 from capdag.client import Logged, Value
@@ -12,6 +14,8 @@ from capdag.wire import LogRecord
 
 _BAR_WIDTH = 30
 _ERASE_LINE = "\r\x1b[K"
+_BETWEEN_LINES = 1.0
+"""Seconds between two lines of progress where there is no terminal."""
 
 
 def render_value(event: Value, *, as_json: bool) -> bytes:
@@ -45,10 +49,12 @@ def _json_value(value: object) -> Any:
 
 
 class Sidelines:
-    """Progress and messages of a call: a bar on a terminal, lines anywhere else."""
+    """Progress and messages of a call: a bar on a terminal, a line a second and the last one anywhere else."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._clock = clock
+        self._next_line_at = -math.inf
         self._on_terminal = stream.isatty()
         self._bar_shown = False
 
@@ -68,7 +74,8 @@ class Sidelines:
             bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
             self._stream.write(f"{_ERASE_LINE}[{bar}] {record.progress:4.0%} {record.message}")
             self._bar_shown = True
-        else:
+        elif record.progress >= 1.0 or self._clock() >= self._next_line_at:
+            self._next_line_at = self._clock() + _BETWEEN_LINES
             self._stream.write(f"progress {record.progress:.0%}: {record.message}\n")
 
     def clear(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from io import FileIO
+from itertools import chain
 
 import trio
 
@@ -12,6 +13,8 @@ from capdag.client import Argument
 from capdag.errors import CapdagError, ConfigError
 from capdag.relay import Capability
 from capdag.urn import CapUrn, MediaUrn, UrnError
+
+from ._failure import FAILED, CallEndedError
 
 _READ_SIZE = 65_536
 _VOID = MediaUrn.parse("media:void")
@@ -39,13 +42,19 @@ def find_capability(text: str, served: Sequence[Capability]) -> Capability:
         if len(found) > 1:
             raise ConfigError(f"{text!r} may mean {_list(found)}: give the cap URN")
     if not found:
-        raise NotServedError(f"no cartridge serves {text!r}; served: {_list(served) or 'nothing'}")
+        names = dict.fromkeys(_short_name(capability) for capability in served if capability.urn.tags)
+        raise NotServedError(f"no cartridge serves {text!r}; served: {', '.join(names) or 'nothing'}")
     return found[0]
 
 
 def _is_called(capability: Capability, name: str) -> bool:
     aliases = capability.facts.get("aliases") or ()
     return name in aliases or capability.urn.tags.get(name) == "*"
+
+
+def _short_name(capability: Capability) -> str:
+    tags = (name for name, value in capability.urn.tags.items() if value == "*")
+    return next(chain(capability.facts.get("aliases") or (), tags), capability.text)
 
 
 def _list(capabilities: Iterable[Capability]) -> str:
@@ -87,6 +96,8 @@ def _open(value: str) -> bytes | AsyncIterator[bytes]:
     """Return the value, or what reads it as it comes. Raises ConfigError for a file that cannot be read."""
     if value != "-" and not value.startswith("@"):
         return value.encode()
+    if value == "-" and not sys.stdin:  # None in a process that was started without
+        raise CallEndedError("stdin is closed: give the input with --arg, or redirect stdin", FAILED)
     try:
         # Unbuffered: a thread that is left waiting in a read must not hold a lock that the interpreter's end needs.
         if value == "-":
@@ -99,5 +110,13 @@ def _open(value: str) -> bytes | AsyncIterator[bytes]:
 async def _pieces(file: FileIO) -> AsyncIterator[bytes]:
     """Yield a file as it comes. A thread that still waits for input when the call ends is left behind."""
     with file:
-        while piece := await trio.to_thread.run_sync(file.read, _READ_SIZE, abandon_on_cancel=True):
+        while piece := await trio.to_thread.run_sync(_read, file, abandon_on_cancel=True):
             yield piece
+
+
+def _read(file: FileIO) -> bytes:
+    try:
+        return file.read(_READ_SIZE)
+    except OSError as error:
+        name = "stdin" if isinstance(file.name, int) else file.name
+        raise CallEndedError(f"cannot read {name}: {error.strerror}; the call was cancelled", FAILED) from None

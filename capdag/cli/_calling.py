@@ -21,7 +21,7 @@ from ._learn import learn_caps
 from ._local import start_local_host
 from ._roster import Roster, read_roster
 from ._run import open_run
-from ._settings import host_settings, models_folder, switch_settings
+from ._settings import checked_models_folder, switch_settings
 from ._signals import run_until_signal
 
 CANCEL_LIMIT = 5.0
@@ -30,16 +30,16 @@ CANCEL_LIMIT = 5.0
 
 def run_call(config: Config, commands: Sequence[str], cap: str, words: Sequence[str], *, as_json: bool) -> None:
     """Call `cap` and print its answer. Raises CapdagErrors, RequestFailedError among them, alone or in a group."""
-    roster = read_roster(config, models_folder(config), commands)
+    roster = read_roster(config, checked_models_folder(config), commands)
     trio.run(run_until_signal, partial(_run, config, roster, cap, words, as_json), CANCEL_LIMIT)
 
 
 async def _run(config: Config, roster: Roster, cap: str, words: Sequence[str], as_json: bool, stop: trio.Event) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_after, stop, nursery.cancel_scope)
-        roster = await learn_caps(roster, run.guardian, host_settings(config))
         host = await start_local_host(nursery, switch, roster, run, config)
         await switch.wait_for(IDENTITY_CAP)
+        await learn_caps(host, roster.records)
         try:
             await _call(switch, cap, words, as_json)
         except NotServedError as error:
@@ -75,10 +75,14 @@ async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -
 
 
 def _write(data: bytes) -> None:
-    """Write past Python's buffer, which would complain once more at exit. Raises CallEndedError on a broken pipe."""
+    """Write past Python's buffer, which would complain once more at exit. Raises CallEndedError if that cannot be."""
+    if not sys.stdout:  # None in a process that was started without
+        raise CallEndedError("stdout is closed, so the answer has nowhere to go: redirect it to a file", FAILED)
     rest = memoryview(data)
     try:
         while rest:
             rest = rest[os.write(sys.stdout.fileno(), rest) :]
     except BrokenPipeError:
         raise CallEndedError("nobody reads the answer any more; the call was cancelled", FAILED) from None
+    except OSError as error:
+        raise CallEndedError(f"cannot write the answer to stdout: {error.strerror}", FAILED) from None

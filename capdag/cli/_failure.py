@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 from capdag.errors import CapdagError, ConfigError
 
 FAILED, WRONG_USE, TAKEN, INTERRUPTED = 1, 2, 3, 130
 """Exit codes. click itself uses `WRONG_USE` for its own complaints."""
+
+_UNWRITABLE = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EPIPE})
 
 
 class TakenError(CapdagError):
@@ -20,6 +24,10 @@ class EndedError(CapdagError):
         self.exit_code = code
 
 
+class OutputError(CapdagError):
+    """What the command has to say cannot be written."""
+
+
 class HalfEndedError(EndedError):
     """A half of a split server has ended by itself."""
 
@@ -32,6 +40,8 @@ def expected_error(error: BaseException) -> CapdagError | None:
     """Return the expected error that `error` is, or the first of a group that holds nothing else; None otherwise."""
     if isinstance(error, CapdagError):
         return error
+    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+        return OutputError(f"cannot write to stdout: {error.strerror}")
     if isinstance(error, BaseExceptionGroup):
         found = [expected_error(inner) for inner in error.exceptions]
         return None if None in found else found[0]

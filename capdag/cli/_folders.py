@@ -16,6 +16,12 @@ class FolderError(CapdagError):
     attribution = AttributionClass.ENVIRONMENT
 
 
+def where_sockets_are() -> str:
+    """Return which folder is used for sockets, and by which variable, as people read it."""
+    variable = "XDG_RUNTIME_DIR" if os.environ.get("XDG_RUNTIME_DIR") else "TMPDIR, as XDG_RUNTIME_DIR is not set"
+    return f"{runtime_folder()} (chosen by {variable})"
+
+
 def runtime_folder() -> Path:
     """Return the folder for sockets and run files, made if needed with mode 0700.
 

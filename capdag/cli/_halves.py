@@ -28,7 +28,7 @@ from ._learn import learn_caps
 from ._report import show_addresses, show_roster
 from ._roster import Roster, read_roster
 from ._run import Run, open_run
-from ._settings import host_settings, models_folder, switch_settings
+from ._settings import checked_models_folder, host_settings, switch_settings
 from ._signals import run_until_signal
 
 RETRY_INTERVAL = 0.2
@@ -44,15 +44,17 @@ Use = Callable[[socket], Awaitable[None]]
 
 def run_host(config: Config, commands: Sequence[str], listen: Path | None, connect: Path | None) -> None:
     """Run a host until Ctrl-C or SIGTERM: for engines that connect to `listen`, or for the one at `connect`."""
-    roster = read_roster(config, models_folder(config), commands)
-    trio.run(run_until_signal, partial(_host, config, roster, listen, connect), shutdown_limit(config))
+    folder = checked_models_folder(config)
+    roster = read_roster(config, folder, commands)
+    trio.run(run_until_signal, partial(_host, config, roster, folder, listen, connect), shutdown_limit(config))
 
 
-async def _host(config: Config, roster: Roster, listen: Path | None, connect: Path | None, stop: trio.Event) -> None:
+async def _host(
+    config: Config, roster: Roster, folder: Path, listen: Path | None, connect: Path | None, stop: trio.Event
+) -> None:
     async with open_run() as run, trio.open_nursery() as nursery:
-        roster = await learn_caps(roster, run.guardian, host_settings(config))
-        show_roster(roster, models_folder(config))
-        half = _HostHalf(config, roster, run.guardian)
+        show_roster(roster, folder)
+        half = _HostHalf(config, roster, run.guardian, listen or connect)
         nursery.start_soon(serve_admin, half.admin, admin_socket(f"host-{os.getpid()}"), run, stop)
         if listen is not None:
             nursery.start_soon(_accept, listen, run, half.serve)
@@ -66,8 +68,8 @@ async def _host(config: Config, roster: Roster, listen: Path | None, connect: Pa
 class _HostHalf:
     """The host runtime of the engine that is attached, if one is."""
 
-    def __init__(self, config: Config, roster: Roster, guardian: Guardian) -> None:
-        self.admin = LocalAdmin()
+    def __init__(self, config: Config, roster: Roster, guardian: Guardian, endpoint: Path | None) -> None:
+        self.admin = LocalAdmin(endpoint=endpoint)
         self._settings = host_settings(config)
         self._records = roster.records
         self._guardian = guardian
@@ -83,6 +85,7 @@ class _HostHalf:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(host.run)
+                nursery.start_soon(learn_caps, host, self._records)
                 await link.run(host.receiver)
                 await host.shutdown()
                 nursery.cancel_scope.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -30,14 +31,31 @@ class Addresses(NamedTuple):
 
 
 def gateway_settings(config: Config) -> GatewaySettings:
-    """Return the gateway's settings. Raises ConfigError for an address beyond this machine that nobody allowed."""
+    """Return the gateway's settings.
+
+    Raises ConfigError for an address beyond this machine that nobody allowed, or that is not this machine's.
+    """
     table = config.gateway
     if not table.without_keys and not TcpBind(table.host, table.port).is_loopback:
+        _check_address(table.host)
         raise ConfigError(
             f"gateway.host = {table.host!r} lets other machines use the models, and no key is asked for: keep"
             " 127.0.0.1, or allow it with --without-keys (without_keys = true under [gateway])"
         )
     return GatewaySettings(**{key: value for key, value in given(table).items() if key in GatewaySettings._fields})
+
+
+def _check_address(host: str) -> None:
+    """Raise ConfigError for what is no address of this machine."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"gateway.host = {host!r} is no address of this machine ({error.strerror}): keep 127.0.0.1, or give one"
+            " that `ip address` lists"
+        ) from None
 
 
 def shutdown_limit(config: Config) -> float:

@@ -49,6 +49,15 @@ def ask_reset(path: Path, name: str) -> str | None:
     return None if status == 200 else _message(answer)
 
 
+def something_listens(port: int) -> bool:
+    """Return whether a program of this machine takes connections on a port of the loopback."""
+    try:
+        socket.create_connection(("127.0.0.1", port), PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
 def _request(method: str, path: Path, target: str) -> tuple[int, dict[str, Any]]:
     connection = _UnixConnection(path)
     try:

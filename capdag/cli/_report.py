@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from capdag.host import CartridgeRecord
-from capdag.models import ModelFile, list_models
+from capdag.models import ModelFile, list_models, models_dir
 
 from ._http import Addresses
 from ._roster import Roster, model_of
@@ -32,7 +32,7 @@ def _describe(roster: Roster, folder: Path, files: tuple[ModelFile, ...]) -> Ite
     yield f"models in {folder}:"
     yield from (f"  {_describe_file(file, by_model.get(file.name))}" for file in files)
     if not files:
-        yield "  none; `capdag models fetch` brings a small one, or put a .gguf file there"
+        yield show_no_models(folder)
     names = {file.name for file in files}
     for record in roster.records:
         if model_of(record.caps) not in names:
@@ -48,6 +48,12 @@ def _describe_file(file: ModelFile, record: CartridgeRecord | None) -> str:
     context = next((cap["metadata"].get("context_length") for cap in record.caps if cap.get("metadata")), None)
     facts = [show_size(file.size), *([f"context {context:,} tokens"] if context else []), f"by {record.id}"]
     return "  ".join([file.name, *facts])
+
+
+def show_no_models(folder: Path) -> str:
+    """Return the line that stands for the models of a folder that has none, with the remedy for that folder."""
+    other = "" if folder == models_dir() else f" --models {shlex.quote(str(folder))}"
+    return f"  none; `capdag models fetch{other}` brings a small one, or put a .gguf file there"
 
 
 def show_size(size: int) -> str:

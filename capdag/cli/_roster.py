@@ -22,6 +22,9 @@ from capdag.host import CartridgeRecord
 GROUP = "capdag.cartridges"
 """Entry points of this group name a `SPEC` (`capdag.cartridge.spec`)."""
 
+_INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|lua|java|julia|Rscript|(ba|da|z|k|fi)?sh)[\d.]*")
+_SCRIPT_ENDING = re.compile(r"\.(py|[cm]?js|ts|rb|pl|php|lua|jar|jl|R|sh)$")
+
 _log = logging.getLogger(__name__)
 
 
@@ -118,7 +121,7 @@ def _from_table(table: CartridgeConfig) -> CartridgeRecord:
 
 
 def _from_commands(commands: Sequence[str], taken: set[str]) -> Iterator[CartridgeRecord]:
-    """Yield a record for each --cartridge, named after the last word of its command."""
+    """Yield a record for each --cartridge, named after its program or script."""
     names = set(taken)
     for command in commands:
         try:
@@ -127,10 +130,32 @@ def _from_commands(commands: Sequence[str], taken: set[str]) -> Iterator[Cartrid
             raise ConfigError(f"--cartridge {command!r} cannot be split as a shell does: {error}") from None
         if not words:
             raise ConfigError("--cartridge '' is empty; give the command that starts the cartridge")
-        stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(words[-1]).name.removesuffix(".py")) or "cartridge"
+        stem = _stem(words)
         name = next(name for name in _numbered(stem) if name not in names)
         names.add(name)
         yield CartridgeRecord(id=name, command=words, caps=[], settings={})
+
+
+def _stem(words: Sequence[str]) -> str:
+    """Return the name of a command's script or module if an interpreter runs it, of its program otherwise."""
+    program = Path(words[0]).name
+    named = program
+    if _INTERPRETER.fullmatch(program):
+        named = _script(words[1:]) or program
+    stem = re.sub(r"[^A-Za-z0-9._-]", "-", _SCRIPT_ENDING.sub("", named)).lstrip("._-")
+    return stem if re.search("[A-Za-z]", stem) else "cartridge"
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """Return the script or module among an interpreter's words; None if it is told its program as text."""
+    for position, word in enumerate(words):
+        if word in ("-c", "-e", "--eval"):
+            return None
+        if word == "-m":
+            return next(iter(words[position + 1 :]), None)
+        if not word.startswith("-") and word != "run":
+            return Path(word).name
+    return None
 
 
 def _numbered(stem: str) -> Iterator[str]:

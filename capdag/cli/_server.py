@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -18,24 +19,25 @@ from ._local import start_local_host
 from ._report import show_addresses, show_roster
 from ._roster import Roster, read_roster
 from ._run import open_run
-from ._settings import host_settings, models_folder, switch_settings
+from ._settings import checked_models_folder, switch_settings
 from ._signals import run_until_signal
 
 
 def run_server(config: Config, commands: Sequence[str]) -> None:
     """Serve until Ctrl-C or SIGTERM. Raises CapdagErrors, alone or in a group, for what keeps it from serving."""
     limit = shutdown_limit(config)
-    roster = read_roster(config, models_folder(config), commands)
-    trio.run(run_until_signal, partial(_serve, config, roster), limit)
+    folder = checked_models_folder(config)
+    roster = read_roster(config, folder, commands)
+    trio.run(run_until_signal, partial(_serve, config, roster, folder), limit)
 
 
-async def _serve(config: Config, roster: Roster, stop: trio.Event) -> None:
+async def _serve(config: Config, roster: Roster, folder: Path, stop: trio.Event) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
-        roster = await learn_caps(roster, run.guardian, host_settings(config))
         host = await start_local_host(nursery, switch, roster, run, config)
         async with trio.open_nursery() as http:
             addresses = await http.start(serve_gateway, Client(switch), LocalAdmin(switch, host), config, run, stop)
-            show_roster(roster, models_folder(config))
+            show_roster(roster, folder)
+            nursery.start_soon(learn_caps, host, roster.records)
             show_addresses(addresses)
         await host.shutdown()
         nursery.cancel_scope.cancel()

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from capdag.config import Config, given
+from capdag.errors import ConfigError
 from capdag.host import HostSettings
 from capdag.models import models_dir
 from capdag.relay import SwitchSettings
@@ -24,6 +25,17 @@ def switch_settings(config: Config) -> SwitchSettings:
 
 
 def models_folder(config: Config) -> Path:
-    """Return the folder of model files."""
+    """Return the folder of model files, which may not be there yet."""
     chosen = config.models.dir
     return models_dir() if isinstance(chosen, msgspec.UnsetType) else Path(chosen).expanduser()
+
+
+def checked_models_folder(config: Config) -> Path:
+    """Return the folder of model files. Raises ConfigError if one was chosen that is no folder."""
+    folder = models_folder(config)
+    if not isinstance(config.models.dir, msgspec.UnsetType) and not folder.is_dir():
+        what = "is no folder" if folder.exists() else "does not exist"
+        raise ConfigError(
+            f"the models folder {folder} {what}: give another with --models (dir under [models]), or make it"
+        )
+    return folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import click
 
 from capdag.errors import CapdagError
 
-from ._folders import admin_socket, admin_sockets
-from ._query import NoServerError, ask_ps, ask_reset
+from ._folders import admin_socket, admin_sockets, where_sockets_are
+from ._query import NoServerError, ask_ps, ask_reset, something_listens
 
 _COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "LAST TROUBLE")
+
+Answers = Mapping[Path, Mapping[str, Any]]
+"""What each server runs, by its admin socket."""
 
 
 @click.command()
@@ -30,16 +33,16 @@ def ps(port: int | None, as_json: bool, reset: str | None) -> None:
       capdag ps --port 9000 --json
       capdag ps --reset llama-cpp/smollm2-135m-instruct
     """
+    servers = _servers(port)
     if reset is not None:
-        _reset(_servers(port), reset)
+        _reset(servers, reset)
     elif as_json:
-        click.echo(json.dumps({path.stem: answer for path, answer in _servers(port).items()}, indent=2))
+        click.echo(json.dumps({path.stem: answer for path, answer in servers.items()}, indent=2))
     else:
-        for path, answer in _servers(port).items():
-            _show(path.stem, answer)
+        _show({path.stem: answer for path, answer in servers.items()})
 
 
-def _servers(port: int | None) -> Mapping[Path, Mapping[str, Any]]:
+def _servers(port: int | None) -> Answers:
     """Return what each server runs, by its admin socket; a socket that a killed server left is passed over.
 
     Raises NoServerError if there is none.
@@ -51,22 +54,69 @@ def _servers(port: int | None) -> Mapping[Path, Mapping[str, Any]]:
         except NoServerError:
             continue
     if not found:
-        which = "no server of this user runs" if port is None else f"no server of this user runs on port {port}"
-        raise NoServerError(f"{which}: start one with capdag serve, or see its log if it should be there")
+        raise NoServerError(_nothing_found(port))
     return found
 
 
-def _reset(servers: Mapping[Path, object], name: str) -> None:
-    refusals = [ask_reset(path, name) for path in servers]
-    if None not in refusals:
-        raise CapdagError("; ".join(str(refusal) for refusal in refusals))
-    click.echo(f"{name} starts again at its next request")
+def _nothing_found(port: int | None) -> str:
+    which = "" if port is None else f" on port {port}"
+    text = f"no server of this user runs{which} with its socket in {where_sockets_are()}"
+    if port and something_listens(port):
+        return (
+            f"{text}, but something listens on port {port}: if that is a capdag, ask with the XDG_RUNTIME_DIR and"
+            " TMPDIR that it was started with (it prints the path of its socket)"
+        )
+    return f"{text}: start one with capdag serve; one that was started with other variables has its socket elsewhere"
 
 
-def _show(server: str, answer: Mapping[str, Any]) -> None:
-    rows = [_COLUMNS, *(_host_rows(answer["host"]) if "host" in answer else _switch_rows(answer.get("switch", {})))]
+def _reset(servers: Answers, name: str) -> None:
+    refusals = {path: ask_reset(path, name) for path, answer in servers.items() if "host" in answer}
+    done = [path for path, refusal in refusals.items() if refusal is None]
+    if not refusals:
+        raise CapdagError(f"no cartridge runs in {' or '.join(_title(path.stem) for path in servers)}")
+    if not done:
+        raise CapdagError("; ".join(f"{_title(path.stem)}: {refusal}" for path, refusal in refusals.items()))
+    cartridges = [cartridge for path in done for cartridge in servers[path]["host"]["cartridges"]]
+    untold = any(cartridge["id"] == name and not cartridge["caps"] for cartridge in cartridges)
+    click.echo(f"{name} starts again {'now' if untold else 'at its next request'}")
+
+
+def _show(servers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Show each cartridge once: where its host answers by itself, the gateway that reaches it shows those rows."""
+    halves = {Path(answer["endpoint"]).name: name for name, answer in servers.items() if "endpoint" in answer}
+    reached = {half: name for name, answer in servers.items() for half in _near(answer, halves)}
+    for name, answer in servers.items():
+        if name not in reached:
+            hosts = [answer, *(servers[half] for half, gateway in reached.items() if gateway == name)]
+            rows = [row for host in hosts if "host" in host for row in _host_rows(host["host"])]
+            far = {host: facts for host, facts in _hosts(answer).items() if _meeting(host) not in halves}
+            _print(name, [*rows, *(row for host, facts in far.items() for row in _far_rows(host, facts))])
+
+
+def _near(answer: Mapping[str, Any], halves: Mapping[str, str]) -> list[str]:
+    """Return the host processes that a gateway reaches and that answer here too."""
+    meetings = dict.fromkeys(_meeting(host) for host in _hosts(answer))
+    return [halves[meeting] for meeting in meetings if meeting in halves]
+
+
+def _hosts(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the hosts that a gateway reaches in other processes, by the names they attached by."""
+    return {} if "host" in answer else answer.get("switch", {}).get("hosts", {})
+
+
+def _meeting(host: str) -> str:
+    """Return the name of the socket over which a host attached (`capdag.cli._halves`)."""
+    return host.partition("#")[0]
+
+
+def _title(server: str) -> str:
+    return f"port {server}" if server.isdigit() else server
+
+
+def _print(server: str, found: Sequence[tuple[str, ...]]) -> None:
+    rows = [_COLUMNS, *found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    click.echo(f"port {server}" if server.isdigit() else server)
+    click.echo(_title(server))
     for row in rows:
         click.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
@@ -79,15 +129,14 @@ def _host_rows(host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield (cartridge["id"], cartridge["state"], str(cartridge["pid"] or ""), *counts, trouble.partition("\n")[0])
 
 
-def _switch_rows(switch: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of hosts in other processes, as far as they tell the switch."""
-    for name, host in switch.get("hosts", {}).items():
-        for install in host["installed_cartridges"]:
-            if install.get("id") == "identity":  # the host's own record
-                continue
-            stats = install["runtime_stats"]
-            broken = install.get("attachment_error") or {}
-            state = "broken" if broken else "running" if stats.get("running") else "not running"
-            counts = (str(stats.get("active_request_count", "")), "", str(stats.get("restart_count", "")))
-            trouble = str(broken.get("message", "")).partition("\n")[0]
-            yield (f"{name}: {install.get('id')}", state, str(stats.get("pid") or ""), *counts, trouble)
+def _far_rows(name: str, host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a host that does not answer here, as far as it tells the switch."""
+    for install in host["installed_cartridges"]:
+        if install.get("id") == "identity":  # the host's own record
+            continue
+        stats = install["runtime_stats"]
+        broken = install.get("attachment_error") or {}
+        state = "broken" if broken else "running" if stats.get("running") else "not running"
+        counts = (str(stats.get("active_request_count", "")), "", str(stats.get("restart_count", "")))
+        trouble = str(broken.get("message", "")).partition("\n")[0]
+        yield (f"{name}: {install.get('id')}", state, str(stats.get("pid") or ""), *counts, trouble)

@@ -59,11 +59,14 @@ def fail(request: Request) -> None:
 
 
 def _number(request: Request) -> int:
-    text = request.main_input().read()
+    text = request.main_input().read().decode(errors="replace").strip()
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
-        raise CartridgeError("INVALID_REQUEST", f"need a whole number, not {text[:40]!r}", "input") from None
+        number = -1
+    if number < 0:
+        raise CartridgeError("INVALID_REQUEST", f"need a whole number from 0 on, not {text[:40]!r}", "input")
+    return number
 
 
 if __name__ == "__main__":

@@ -51,7 +51,9 @@ def test_items_are_lines_of_json_and_progress_goes_to_stderr(tmp_path: Path) -> 
     ("arguments", "code", "message"),
     [
         (["fail", "--arg", "NO_LUCK input the dice fell"], 1, "Error: NO_LUCK (input): the dice fell"),
-        (["ekko"], 1, "Error: no cartridge serves 'ekko'; served: cap:"),
+        (["ekko"], 1, "Error: no cartridge serves 'ekko'; served: echo, count, slow-echo, fail"),
+        (["count", "--arg", "-5"], 1, "Error: INVALID_REQUEST (input): need a whole number from 0 on, not '-5'"),
+        (["count", "--arg", "x"], 1, "need a whole number from 0 on, not 'x'"),
         (["echo", "--arg", "@none.txt"], 2, "Error: cannot read none.txt: No such file or directory"),
         (["upper", "--cartridge", "no-such-program"], 1, "there is no program no-such-program"),
     ],
@@ -62,6 +64,36 @@ def test_what_goes_wrong_is_said_in_one_message(tmp_path: Path, arguments: list[
     assert message in done.stderr.decode()
     assert b"Traceback" not in done.stderr
     assert list((tmp_path / "run" / "capdag").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("redirections", "message"),
+    [
+        (">/dev/full", "Error: cannot write the answer to stdout: No space left on device"),
+        (">&-", "Error: stdout is closed, so the answer has nowhere to go: redirect it to a file"),
+        ("<&-", "Error: stdin is closed: give the input with --arg, or redirect stdin"),
+        ("<&- >&-", "Error: stdin is closed: give the input with --arg, or redirect stdin"),
+    ],
+)
+def test_streams_that_cannot_be_used_are_one_line_of_error(tmp_path: Path, redirections: str, message: str) -> None:
+    script = f"exec {shlex.quote(sys.executable)} -m capdag call echo {redirections}"
+    done = subprocess.run(
+        ["sh", "-c", script], input=b"hi", capture_output=True, env=environment(tmp_path / "run"), timeout=60
+    )
+    assert done.stderr.decode() == f"{message}\n"
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_without_a_stderr_a_call_works(tmp_path: Path) -> None:
+    script = f"exec {shlex.quote(sys.executable)} -m capdag call count --arg 2 2>&-"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, env=environment(tmp_path / "run"), timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"1\n2\n")
+
+
+def test_a_bad_cartridge_beside_what_is_called_is_told_of(tmp_path: Path) -> None:
+    done = capdag(tmp_path / "run", "call", "echo", "--cartridge", "no-such-program --x", data=b"hi")
+    assert (done.returncode, done.stdout) == (0, b"hi")
+    assert b"there is no program no-such-program" in done.stderr
 
 
 def _start_slow_call(tmp_path: Path) -> subprocess.Popen[bytes]:

@@ -20,6 +20,7 @@ from capdag.config import Config, GatewayConfig, HostConfig
 from capdag.errors import ConfigError
 from capdag.gateway import GatewaySettings
 from capdag.host import HostSettings
+from capdag.models import DEFAULT_MODEL
 from capdag.wire import NetworkPolicy
 
 COMMANDS = ("serve", "ps", "call", "models", "host", "gateway")
@@ -74,10 +75,15 @@ def test_the_version_is_told() -> None:
         (["models", "fetch", "SmolLM2"], "did you mean 'SmolLM2-135M-Instruct'?"),
         (["serve", "--config", "none.toml"], "cannot read none.toml: No such file or directory"),
         (["call", "echo", "--cartridge", "'"], "cannot be split as a shell does"),
+        (["serve", "--models", "no/such"], "the models folder no/such does not exist: give another with --models"),
+        (["call", "echo", "--models", __file__], f"the models folder {__file__} is no folder"),
+        (["models", "--models", "no/such"], "the models folder no/such does not exist"),
+        (["serve", "--host", "nosuch.invalid"], "gateway.host = 'nosuch.invalid' is no address of this machine"),
+        (["serve", "--host", "192.0.2.1"], "gateway.host = '192.0.2.1' is no address of this machine"),
     ],
 )
 def test_wrong_use_is_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
-    if arguments[0] == "models":
+    if "fetch" in arguments:
         arguments = [*arguments, "--models", str(tmp_path)]
     result = _run(*arguments)
     assert result.exit_code == 2
@@ -94,7 +100,31 @@ def test_models_are_listed_with_what_is_wrong_with_them(tmp_path: Path, alphabet
 
 
 def test_a_folder_without_models_says_how_to_get_one(tmp_path: Path) -> None:
-    assert "none; `capdag models fetch` brings a small one" in _run("models", "--models", str(tmp_path)).output
+    output = _run("models", "--models", str(tmp_path)).output
+    assert f"none; `capdag models fetch --models {tmp_path}` brings a small one" in output
+
+
+def test_two_models_of_one_slug_are_told_as_a_conflict(tmp_path: Path, alphabet_model: Path) -> None:
+    for name in ("my model", "my-model"):
+        (tmp_path / f"{name}.gguf").symlink_to(alphabet_model)
+    lines = _run("models", "--models", str(tmp_path)).output.splitlines()
+    assert lines[-1].startswith("  CONFLICT: ")
+    assert lines[-1].endswith("would both be served as 'my-model': rename or move one of them")
+
+
+def test_fetch_lists_the_catalogue_and_takes_a_file(tmp_path: Path) -> None:
+    assert DEFAULT_MODEL in _run("models", "fetch", "--help").output
+    result = _run("models", "fetch", "--config", str(tmp_path / "none.toml"))
+    assert result.exit_code == 2
+    assert "none.toml: No such file or directory" in result.output
+
+
+def test_output_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "capdag", "models", "--models", str(tmp_path)], stdout=full, stderr=subprocess.PIPE
+        )
+    assert (done.returncode, done.stderr) == (1, b"Error: cannot write to stdout: No space left on device\n")
 
 
 @pytest.mark.parametrize("arguments", [["ps"], ["ps", "--port", "7"], ["ps", "--reset", "echo"]])
@@ -105,6 +135,7 @@ def test_ps_without_a_server_says_so(arguments: list[str], tmp_path: Path, monke
     result = _run(*arguments)
     assert result.exit_code == 1
     assert "Error: no server of this user runs" in result.output
+    assert f"with its socket in {tmp_path}/capdag (chosen by XDG_RUNTIME_DIR)" in result.output
     assert "start one with capdag serve" in result.output
 
 
@@ -153,7 +184,7 @@ def test_settings_reach_their_rooms() -> None:
         gateway=GatewayConfig(write_deadline=3, allowed_hosts=("models.lan",)),
         host=HostConfig(policy="offline", idle_timeout=60),
     )
-    assert gateway_settings(config) == GatewaySettings(write_deadline=3, allowed_hosts=("models.lan",), drain=5)
+    assert gateway_settings(config) == GatewaySettings(write_deadline=3, allowed_hosts=("models.lan",))
     assert host_settings(config) == HostSettings(policy=NetworkPolicy.OFFLINE, idle_timeout=60)
     assert switch_settings(config).policy is NetworkPolicy.OFFLINE
 

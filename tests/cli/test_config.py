@@ -73,6 +73,7 @@ def test_every_table_is_read() -> None:
         ('[gateway]\nallowed_hosts = "a"', 'gateway.allowed_hosts = "a": expected a list, got text'),
         ("gateway = 3", "gateway = 3: expected a table"),
         ("cartridge = 3", "cartridge = 3: expected a list, got a whole number"),
+        ('[cartridge]\nname = "a"', "cartridge: expected a list; for a list of tables write [[cartridge]]"),
         ("cartridge = [3]", "cartridge[0] = 3: expected a table"),
         ('[models.overrides."a b"]\nslot = 3', 'models.overrides."a b".slot: unknown key; did you mean slots?'),
         ('[[cartridge]]\nname = "a"', "cartridge[0].command: missing; every [[cartridge]] needs it"),

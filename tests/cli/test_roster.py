@@ -109,7 +109,28 @@ def test_a_table_becomes_a_record_and_replaces_an_installed_cartridge_of_its_nam
     assert [cap["urn"] for cap in echo.caps] == ["cap:echo"]
 
 
-def test_commands_become_records_named_after_their_last_word() -> None:
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("nosuchcmd --x", "nosuchcmd"),
+        ("sleep 1000", "sleep"),
+        ("sh -c 'exec a | b > c'", "sh"),
+        ("/usr/bin/python3.11 -u -m my.module --port 5", "my.module"),
+        ("python3 -W -c 'print(1)'", "python3"),
+        ("python3", "python3"),
+        ("node upper.mjs --fast 3", "upper"),
+        ("deno run --allow-all upper.ts", "upper"),
+        ("java -jar lib/engine.jar 8", "engine"),
+        ("./cartridge.py --depth 3", "cartridge"),
+        ("python3 7.py", "cartridge"),
+    ],
+)
+def test_a_command_is_named_by_what_runs(command: str, name: str) -> None:
+    (record,) = read_roster(Config(), Path("weights"), [command]).records[-1:]
+    assert record.id == name
+
+
+def test_commands_of_one_name_are_numbered() -> None:
     commands = ["python3 'my cartridges/up per.py'", "node up-per", "./up-per", "/"]
     table = CartridgeConfig(name="up-per", command=["x"])
     roster = read_roster(Config(cartridge=[table]), Path("weights"), commands)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.servers import Server, capdag, eventually, serving
+from tests.cli.servers import Server, capdag, environment, eventually, serving
 from tests.leaks import alive
 
 UPPER = shlex.join([sys.executable, str(Path(__file__).with_name("upper.py"))])
@@ -135,7 +137,25 @@ def test_ps_shows_cartridges_and_resets_one(shared: Server) -> None:
     assert (done.returncode, done.stdout) == (0, b"echo starts again at its next request\n")
     done = capdag(shared.runtime, "ps", "--reset", "ekko")
     assert done.returncode == 1
-    assert b"there is no cartridge 'ekko'; the cartridges are: echo" in done.stderr
+    assert f"Error: port {port}: there is no cartridge 'ekko'; the cartridges are: echo".encode() in done.stderr
+
+
+def test_ps_looks_beyond_its_folder_for_a_port(shared: Server, tmp_path: Path) -> None:
+    port = shared.url.rpartition(":")[2]
+    done = capdag(tmp_path, "ps", "--port", port)
+    assert done.returncode == 1
+    assert f"with its socket in {tmp_path}/capdag (chosen by XDG_RUNTIME_DIR)" in done.stderr.decode()
+    assert f"but something listens on port {port}: if that is a capdag, ask with the XDG_RUNTIME_DIR" in (
+        done.stderr.decode()
+    )
+
+
+def test_a_reset_that_no_server_can_do_says_which_said_what(shared: Server) -> None:
+    with serving(shared.runtime, "--port", "0", "--models", str(shared.runtime.parent / "models")) as other:
+        ports = [server.url.rpartition(":")[2] for server in (shared, other)]
+        done = capdag(shared.runtime, "ps", "--reset", "ekko")
+    for port in ports:
+        assert f"port {port}: there is no cartridge 'ekko'" in done.stderr.decode()
 
 
 def test_the_admin_socket_serves_models_too_and_the_port_no_admin(shared: Server) -> None:
@@ -168,9 +188,38 @@ def test_a_cartridge_that_does_not_start_is_named_with_its_last_words(tmp_path: 
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('the licence has run out')")
     with serving(tmp_path / "run", *_no_models(tmp_path), "--cartridge", f"{sys.executable} {broken}") as server:
-        assert server.url
-        assert "NOT SERVED: cartridge 'broken' exited with status 1 before it was ready" in server.output
-        assert "the licence has run out" in server.output
+        server.wait_for("cartridge 'broken' exited with status 1 before it was ready")
+        server.wait_for("the licence has run out")
+        shown = capdag(server.runtime, "ps").stdout.decode()
+        assert re.search(r"^  broken +dead .*exited with status 1 before it was ready", shown, re.MULTILINE)
+        broken.write_bytes(Path(__file__).with_name("upper.py").read_bytes())
+        done = capdag(server.runtime, "ps", "--reset", "broken")
+        assert done.stdout == b"broken starts again now\n"
+        eventually(lambda: b"running" in _row(server, "broken"), 20, "it runs")
+
+
+def test_a_silent_cartridge_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with serving(tmp_path / "run", *_no_models(tmp_path), "--cartridge", "sleep 1000") as server:
+        assert httpx.get(f"{server.url}/v1/models").status_code == 200
+        server.wait_for(r"waiting for cartridge sleep to say what it can do \(up to 30 s\)")
+        assert b"starting" in _row(server, "sleep")
+        server.send(signal.SIGINT)
+        assert server.ended(10) == 0, server.output
+
+
+def test_a_server_may_be_started_without_standard_streams(tmp_path: Path) -> None:
+    arguments = shlex.join([sys.executable, "-m", "capdag", "serve", *_no_models(tmp_path), "--cartridge", UPPER])
+    env = environment(tmp_path / "run")
+    with subprocess.Popen(["sh", "-c", f"exec {arguments} <&- >&- 2>&-"], env=env) as process:
+        eventually(lambda: b"upper" in capdag(tmp_path / "run", "ps").stdout, 20, "it answers")
+        eventually(lambda: b"running" in capdag(tmp_path / "run", "ps").stdout, 20, "its cartridge runs")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def _row(server: Server, name: str) -> bytes:
+    (row,) = [line for line in capdag(server.runtime, "ps").stdout.splitlines() if line.split()[0] == name.encode()]
+    return row
 
 
 def test_the_file_is_overridden_by_the_command_line(tmp_path: Path) -> None:

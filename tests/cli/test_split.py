@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 from itertools import pairwise
@@ -24,8 +25,15 @@ def _options(tmp_path: Path) -> tuple[str, ...]:
 
 
 def _attached(server: Server) -> bool:
+    shown = _shown(server)
+    return any(line.split()[0] == "echo" for title, rows in shown.items() if title.startswith("port ") for line in rows)
+
+
+def _shown(server: Server) -> dict[str, list[str]]:
+    """Return the rows of `capdag ps`, by the server they stand under."""
     shown = capdag(server.runtime, "ps").stdout.decode()
-    return any(": echo" in line for line in shown.splitlines())
+    sections = re.findall(r"^(\S.*)\n((?:  .*\n)*)", shown, re.MULTILINE)
+    return {title: rows.splitlines() for title, rows in sections}
 
 
 def test_two_processes_serve_as_one_does_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
@@ -33,6 +41,10 @@ def test_two_processes_serve_as_one_does_and_ctrl_c_leaves_nothing(tmp_path: Pat
         assert httpx.get(f"{server.url}/v1/models").status_code == 200
         assert server.find("capdag host").pid != server.find("capdag gateway").pid
         assert _attached(server)
+        ((title, rows),) = _shown(server).items()
+        assert title == f"port {server.url.rpartition(':')[2]}"
+        (echo,) = [row for row in rows if "echo" in row]
+        assert echo.split()[:2] == ["echo", "registered"]
         server.send(signal.SIGINT)
         assert server.ended(10) == 0, server.output
         assert list(server.folder.iterdir()) == []
