@@ -110,10 +110,14 @@ class _Axis:
         """Return those of `among` whose every tag fits `wanted`; `missing` says how a key they lack is read."""
         for key, stored in wanted.items():
             form = form_of(stored)
-            rules, column = _FITTED[form], self._columns.get(key, _NOBODY)
-            found = column.matching(rules, operand_of(stored, form))
-            if rules[form_of(missing)] == "Y":
-                found |= ~column.matching(_ALL_FORMS, "")
+            rules, column = _FITTED[form], self._columns.get(key)
+            silence_fits = rules[form_of(missing)] == "Y"
+            if column is None:
+                found = -1 if silence_fits else 0
+            else:
+                found = column.matching(rules, operand_of(stored, form))
+                if silence_fits:
+                    found |= ~column.matching(_ALL_FORMS, "")
             among &= found
             if not among:
                 break
@@ -122,7 +126,8 @@ class _Axis:
     def having(self, among: int, tags: Mapping[str, str]) -> int:
         """Return those of `among` that have each of `tags` just so."""
         for key, stored in tags.items():
-            among &= self._columns.get(key, _NOBODY).having(stored)
+            column = self._columns.get(key)
+            among &= 0 if column is None else column.having(stored)
         return among
 
 
@@ -207,6 +212,3 @@ class CapColumns:
         among = self._tags.having(among, hint.tags)
         among = self._outputs.having(among, hint.out_media.tags)
         return self._inputs.having(among, hint.in_media.tags)
-
-
-_NOBODY = _Column()
