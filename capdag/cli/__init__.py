@@ -15,6 +15,7 @@ from ._failure import OutputError, exit_code, expected_error
 from ._owner import check_owner
 from ._standard import drop_output, hold_standard_streams
 from .call import call
+from .explain import explain
 from .gateway import gateway
 from .host import host
 from .models import models
@@ -76,5 +77,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, ps, call, models, host, gateway):
+for _command in (serve, ps, call, explain, models, host, gateway):
     main.add_command(_command)

@@ -23,7 +23,7 @@ from capdag.host import HostSettings
 from capdag.models import DEFAULT_MODEL
 from capdag.wire import NetworkPolicy
 
-COMMANDS = ("serve", "ps", "call", "models", "host", "gateway")
+COMMANDS = ("serve", "ps", "call", "explain", "models", "host", "gateway")
 
 
 def _run(*arguments: str) -> Result:
