@@ -7,13 +7,14 @@ the answer and cannot be honoured is refused; what is harmless is left alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from .errors import ApiError, bad_request
+from .needs import chat_abilities
 
 _Text = Annotated[str, Meta(min_length=1)]
 _Count = Annotated[int, Meta(ge=1)]
@@ -113,13 +114,17 @@ class CompletionBody(_Sampling, kw_only=True):
 
 
 class Asked(NamedTuple):
-    """A checked request: the body for the cartridge, and what the gateway itself has to know of it."""
+    """A checked request: the body for the cartridge, and what the gateway itself has to know of it.
+
+    `abilities` is what a cap must claim for it, each with the field that asks for it.
+    """
 
     model: str
     body: bytes
     stream: bool
     include_usage: bool
     choices: int
+    abilities: Mapping[str, str]
 
 
 _Body = TypeVar("_Body", bound=_Sampling)
@@ -136,7 +141,7 @@ def read_chat(body: bytes) -> Asked:
     _check_abilities(asked)
     for index, message in enumerate(asked.messages):
         _check_message(f"messages[{index}]", message)
-    return _asked(asked, body)
+    return _asked(asked, body, chat_abilities(asked))
 
 
 def read_completion(body: bytes) -> Asked:
@@ -144,13 +149,13 @@ def read_completion(body: bytes) -> Asked:
     asked = _decode(_COMPLETION, body)
     if isinstance(asked.prompt, list):
         body = _with_single_prompt(body, asked.prompt)
-    return _asked(asked, body)
+    return _asked(asked, body, {} if asked.logprobs is None else {"logprobs": "logprobs"})
 
 
-def _asked(asked: _Sampling, body: bytes) -> Asked:
+def _asked(asked: _Sampling, body: bytes, abilities: Mapping[str, str]) -> Asked:
     options = asked.stream_options
     usage = options is not None and options.include_usage is True
-    return Asked(asked.model, body, asked.stream is True, usage, asked.n or 1)
+    return Asked(asked.model, body, asked.stream is True, usage, asked.n or 1, abilities)
 
 
 def _check_limits(asked: ChatBody) -> None:

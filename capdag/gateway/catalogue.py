@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,11 +38,12 @@ def slug_of(model_id: str) -> str:
 
 
 @lru_cache(1024)
-def request_cap(operation: str, slug: str) -> str:
-    """Return the cap URN that asks for `operation` (chat or completion) of one model."""
+def request_cap(operation: str, slug: str | None, abilities: frozenset[str] = frozenset()) -> str:
+    """Return the cap URN that asks for `operation` (chat or completion) with `abilities` of one model, None: of any."""
     asked = MediaUrn.parse(f"media:{operation}-request;enc=utf-8;fmt=json;record")
     given = MediaUrn.parse(f"media:{operation}-event;list;record")
-    return str(CapUrn(asked, given, tags={operation: "*", "model": slug}))
+    tags = dict.fromkeys((operation, *abilities), "*")
+    return str(CapUrn(asked, given, tags=tags if slug is None else {**tags, "model": slug}))
 
 
 def list_models(capabilities: Iterable[Capability]) -> list[Model]:
@@ -86,3 +87,28 @@ def find_model(capabilities: Iterable[Capability], model_id: str, operation: str
     listed = ", ".join(model.id for model in models[:_LISTED]) + (", …" if len(models) > _LISTED else "")
     remedy = f"the models are {listed}" if models else "no host offers a model at the moment"
     raise ApiError(404, "model_not_found", f"no host serves the model {model_id[:200]!r}: {remedy}", param="model")
+
+
+def check_abilities(capabilities: Iterable[Capability], cap: str, model: Model, asked: Mapping[str, str]) -> None:
+    """Raise ApiError 400 unless somebody serves `cap`, which asks for abilities of `model`.
+
+    `asked` has the abilities, each with the field of the request that asks for it.
+    """
+    wanted = CapUrn.parse(cap)
+    claimed: set[str] = set()
+    for capability in capabilities:
+        if capability.urn.is_dispatchable(wanted):
+            return
+        tags = capability.urn.tags
+        if tags.get("model") == model.slug and tags.keys() & wanted.tags.keys() & _OPERATIONS:
+            claimed |= tags.keys()
+    # Where each is claimed, but by different caps, none of them does.
+    missing = [ability for ability in asked if ability not in claimed] or list(asked)
+    fields = sorted({asked[ability] for ability in missing})
+    raise ApiError(
+        400,
+        "unsupported_ability",
+        f"{model.id} does not claim {' and '.join(missing)}, which the request asks for by {' and '.join(fields)}: "
+        "leave that out, or use a model that does",
+        param=fields[0],
+    )

@@ -7,7 +7,7 @@ from uuid import uuid4
 import h11
 import trio
 from hypercorn.config import Config
-from hypercorn.events import Event, RawData
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
@@ -26,10 +26,17 @@ class Http11Connection(TCPServer):
     protocol: _Http11  # type: ignore[assignment]
 
     def __init__(
-        self, app: AppWrapper, config: Config, context: WorkerContext, state: ConnectionState, stream: HttpStream
+        self,
+        app: AppWrapper,
+        config: Config,
+        context: WorkerContext,
+        state: ConnectionState,
+        stream: HttpStream,
+        body_limit: int,
     ) -> None:
         # The annotation names TLS streams; without TLS no more is asked of a stream than ours has.
         super().__init__(app, config, context, state, stream)  # type: ignore[arg-type]
+        self._body_limit = body_limit
 
     async def run(self) -> None:
         """Serve the connection."""
@@ -42,6 +49,7 @@ class Http11Connection(TCPServer):
                     self.app, self.config, self.context, tasks, ConnectionState(self.state), False, client, server,
                     self.protocol_send,
                 )  # fmt: skip
+                self.protocol.body_limit = self._body_limit
                 await self.idle_task.restart(tasks, self._idle_timeout)
                 await self._read_data()
         except OSError:
@@ -64,10 +72,23 @@ class _Http11(H11Protocol):
     """Offers of HTTP/2 and WebSockets are passed over, as HTTP allows: they would go around what guards HTTP/1.1,
     the check of the Host header and the abort that marks a broken stream."""
 
+    body_limit: int
+    """Largest body, in bytes, that a client is told to go on with."""
+
     async def _check_protocol(self, event: h11.Request) -> None:
         """Take the request for what it is."""
 
     async def _create_stream(self, request: h11.Request) -> None:
+        framing = {name: value for name, value in request.headers if name in (b"content-length", b"transfer-encoding")}
+        if len(framing) == 2:
+            # Who stands in front of us may go by the other one, and see other requests than we do.
+            await self._refuse(_invalid(400, "it has both Content-Length and Transfer-Encoding: send one of them"))
+            await self.send(Closed())
+            return
+        if int(framing.get(b"content-length", 0)) > self.body_limit:
+            # The application will say that it is too much, and that is to come in place of 100 Continue.
+            assert isinstance(self.connection, h11.Connection)
+            self.connection.client_is_waiting_for_100_continue = False
         kept = [(name, value) for name, value in request.headers if name != b"upgrade"]
         plain = h11.Request(
             method=request.method, headers=kept, target=request.target, http_version=request.http_version
@@ -76,12 +97,18 @@ class _Http11(H11Protocol):
 
     async def _send_error_response(self, status_code: int) -> None:
         """Tell the client that what it sent is not HTTP."""
-        error = ApiError(status_code, "invalid_http", "this is not a valid HTTP/1.1 request: see its head and framing")
+        await self._refuse(_invalid(status_code, "see its head and framing"))
+
+    async def _refuse(self, error: ApiError) -> None:
         body, headers = error.render()
         headers |= {"content-length": str(len(body)), "connection": "close", "x-request-id": f"req_{uuid4().hex}"}
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         await self._send_h11_event(
-            h11.Response(status_code=status_code, headers=encoded + self.config.response_headers("h11"))
+            h11.Response(status_code=error.status, headers=encoded + self.config.response_headers("h11"))
         )
         await self._send_h11_event(h11.Data(data=body))
         await self._send_h11_event(h11.EndOfMessage())
+
+
+def _invalid(status: int, why: str) -> ApiError:
+    return ApiError(status, "invalid_http", f"this is not a valid HTTP/1.1 request: {why}")

@@ -14,8 +14,8 @@ from capdag.errors import AttributionClass, RequestFailedError
 from capdag.transport.background import ungrouped
 from capdag.wire import CancelReason
 
-from .bodies import Asked, Reader
-from .catalogue import Model, find_model, request_cap
+from .bodies import Reader
+from .catalogue import check_abilities, find_model, request_cap
 from .connection import Reply
 from .errors import api_error
 from .render import Heading, StreamedAnswer, WholeAnswer
@@ -62,7 +62,11 @@ class Inference:
         Raises ApiError if the request failed before anything was written.
         """
         asked = endpoint.read(body)
-        model = find_model(self._client.capabilities(), asked.model, endpoint.shape.operation)
+        capabilities = self._client.capabilities()
+        model = find_model(capabilities, asked.model, endpoint.shape.operation)
+        cap = request_cap(endpoint.shape.operation, model.slug, frozenset(asked.abilities))
+        if asked.abilities:
+            check_abilities(capabilities, cap, model, asked.abilities)
         heading = Heading(f"{endpoint.shape.id_prefix}{uuid4().hex}", int(time.time()), model.id)
         answering: _Streaming | _Collecting
         if asked.stream:
@@ -71,7 +75,7 @@ class Inference:
         else:
             answering = _Collecting(WholeAnswer(endpoint.shape, heading, asked.choices))
         try:
-            return await self._run(answering, endpoint.shape, model, asked)
+            return await self._run(answering, cap, Argument(_media_of(endpoint.shape), asked.body))
         except RequestFailedError as failure:
             error = api_error(failure, started=answering.started)
             if not reply.begun:
@@ -80,10 +84,9 @@ class Inference:
             await reply.write(event(error.body()))
             return None
 
-    async def _run(self, answering: _Streaming | _Collecting, shape: Shape, model: Model, asked: Asked) -> bytes | None:
-        argument = Argument(_media_of(shape), asked.body)
+    async def _run(self, answering: _Streaming | _Collecting, cap: str, argument: Argument) -> bytes | None:
         with ungrouped():
-            async with self._client.call(request_cap(shape.operation, model.slug), [argument]) as call:
+            async with self._client.call(cap, [argument]) as call:
                 self._running.add(call)
                 try:
                     return await answering.run(call)

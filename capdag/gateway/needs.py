@@ -3,20 +3,15 @@ for which ability. Whoever has all of it is eligible, by dispatch alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from capdag.urn import CapUrn, MediaUrn
-
-from .catalogue import slug_of
+from .catalogue import request_cap, slug_of
 
 if TYPE_CHECKING:
     # At run time the import goes the other way: reading a body includes saying what it needs.
     from .bodies import ChatBody, Message
 
-_IN: Final = MediaUrn.parse("media:chat-request;enc=utf-8;fmt=json;record")
-_OUT: Final = MediaUrn.parse("media:chat-event;list;record")
 _BY_PART: Final = {"image_url": "vision", "input_audio": "audio", "file": "files"}
 """The ability that reads a kind of message part. Text needs none; kinds nobody knows are the cartridge's to refuse."""
 _BYTES_PER_TOKEN: Final = 4
@@ -29,19 +24,25 @@ def chat_needs(body: ChatBody, *, any_model: bool = False) -> str:
     With `any_model` the body's model is not asked for and models compete, so the request asks for the rung of the
     context ladder on which its texts and the answer have room by estimate. The exact check is the cartridge's.
     """
-    abilities = {*_of_fields(body), *(ability for message in body.messages for ability in _of_message(message))}
+    abilities = chat_abilities(body)
     if any_model:
-        return _cap_text(None, frozenset({*abilities, *_rung(body)}))
-    return _cap_text(slug_of(body.model), frozenset(abilities))
+        return request_cap("chat", None, frozenset({*abilities, *_rung(body)}))
+    return request_cap("chat", slug_of(body.model), frozenset(abilities))
 
 
-def _of_fields(body: ChatBody) -> Iterator[str]:
+def chat_abilities(body: ChatBody) -> Mapping[str, str]:
+    """Return the abilities that a checked chat body asks for, each with the field that does."""
+    of_messages = {ability: "messages" for message in body.messages for ability in _of_message(message)}
+    return {**of_messages, **dict(_of_fields(body))}
+
+
+def _of_fields(body: ChatBody) -> Iterator[tuple[str, str]]:
     if body.tools and body.tool_choice != "none":
-        yield "tools"
+        yield "tools", "tools"
     if body.response_format is not None and body.response_format.type != "text":
-        yield "json-schema"
+        yield "json-schema", "response_format"
     if body.logprobs:
-        yield "logprobs"
+        yield "logprobs", "logprobs"
 
 
 def _of_message(message: Message) -> Iterator[str]:
@@ -64,9 +65,3 @@ def _texts(message: Message) -> Iterator[str]:
         yield message.content
     elif message.content is not None:
         yield from (part.text for part in message.content if part.text is not None)
-
-
-@lru_cache(1024)
-def _cap_text(model: str | None, abilities: frozenset[str]) -> str:
-    tags = dict.fromkeys(("chat", *abilities), "*")
-    return str(CapUrn(_IN, _OUT, tags=tags if model is None else {**tags, "model": model}))

@@ -85,6 +85,7 @@ class _Connections:
         self._app = ASGIWrapper(app)
         self._config = _hypercorn_config(settings)
         self._context = WorkerContext(None)
+        self._body_limit = settings.body_limit
         self._open: set[HttpStream] = set()
         self._none_open = trio.Event()
 
@@ -93,7 +94,9 @@ class _Connections:
         state = {"unix": isinstance(bind, UnixBind), "loopback": isinstance(bind, TcpBind) and bind.is_loopback}
         self._open.add(stream)
         try:
-            await Http11Connection(self._app, self._config, self._context, ConnectionState(state), stream)
+            await Http11Connection(
+                self._app, self._config, self._context, ConnectionState(state), stream, self._body_limit
+            )
         except* Exception:
             log.exception("a connection failed; the others go on")
         finally:

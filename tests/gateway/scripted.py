@@ -198,13 +198,16 @@ class ScriptedHost:
         )
 
 
-def model_caps(model: str, *operations: str, created: int = 1_700_000_000) -> list[dict[str, Any]]:
-    """Return the manifest's cap objects of one model."""
+def model_caps(
+    model: str, *operations: str, created: int = 1_700_000_000, abilities: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the manifest's cap objects of one model, which claim `abilities`."""
+    claimed = "".join(f";{ability}" for ability in abilities)
     return [
         {
             "urn": (
                 f'cap:{operation};in="media:{operation}-request;enc=utf-8;fmt=json;record";model={model.lower()};'
-                f'out="media:{operation}-event;list;record"'
+                f'out="media:{operation}-event;list;record"{claimed}'
             ),
             "title": f"{operation} with {model}",
             "aliases": [],

@@ -130,7 +130,7 @@ async def test_tool_calls_through_the_official_client() -> None:
                 pass
             return events.get_final_completion().choices[0]
 
-    async with served(script) as server:
+    async with served(script, caps=model_caps(MODEL, abilities=["tools"])) as server:
         choice = await with_openai(server, call)
         plain: Any = await with_openai(
             server, lambda client: client.chat.completions.create(model=MODEL, messages=MESSAGES, tools=tools)

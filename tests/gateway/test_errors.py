@@ -304,6 +304,10 @@ async def test_an_offer_of_another_protocol_is_passed_over_and_goes_around_no_gu
             assert answer.startswith(b"HTTP/1.1 " + status)
 
 
+BOTH_FRAMINGS = "content-length: 5\r\ntransfer-encoding: chunked\r\n"
+SMUGGLED = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
@@ -311,6 +315,9 @@ async def test_an_offer_of_another_protocol_is_passed_over_and_goes_around_no_gu
         ("GET /v1/models HTTP/1.1\r\n\r\n", b"400"),
         (f"GET / HTTP/1.1\r\nhost: localhost\r\nx: {'y' * 70_000}", b"431"),
         (f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nZZZ\r\n", b"400"),
+        (f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {'9' * 5000}\r\n\r\n", b"400"),
+        (f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\n{BOTH_FRAMINGS}\r\n0\r\n\r\n{SMUGGLED}", b"400"),
+        (f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n{BOTH_FRAMINGS}\r\n", b"400"),
     ],
 )
 async def test_what_is_not_http_is_told_in_the_same_form(sent: str, status: bytes) -> None:
@@ -321,6 +328,17 @@ async def test_what_is_not_http_is_told_in_the_same_form(sent: str, status: byte
         assert b"x-request-id: req_" in head
         assert json.loads(body)["error"]["code"] == "invalid_http"
         assert (await ask(server, "GET", "/healthz")).status == 200
+
+
+@pytest.mark.parametrize(("length", "first"), [(4097, b"413"), (99999999999, b"413"), (4096, b"100")])
+async def test_who_asks_before_sending_a_body_that_is_too_large_is_not_told_to_go_on(length: int, first: bytes) -> None:
+    async with served(TEXT, settings=GatewaySettings(body_limit=4096)) as server:
+        answer = await raw(
+            server,
+            f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            f"expect: 100-continue\r\ncontent-length: {length}\r\n\r\n",
+        )
+        assert answer.startswith(b"HTTP/1.1 " + first)
 
 
 async def raw(server: Served, sent: str, *, closes: bool = False) -> bytes:

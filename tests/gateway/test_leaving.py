@@ -15,7 +15,7 @@ import trio
 
 from capdag.errors import ConfigError
 from capdag.gateway import GatewaySettings, PortInUseError, TcpBind, UnixBind, create_app, serve_http
-from tests.gateway.harness import CHAT, FINISH, TEXT, Served, answering, ask, endless, served, unanswered
+from tests.gateway.harness import CHAT, FINISH, TEXT, Http, Served, answering, ask, endless, served, unanswered
 from tests.gateway.scripted import ScriptedRequest
 from tests.gateway.test_answers import both_links
 
@@ -262,3 +262,47 @@ async def test_admin_routes_answer_on_the_unix_socket_only(tmp_path: Path) -> No
             assert (await ask(server, method, url)).status == 404
     assert not path.exists()
     assert UnixBind(path).path == path
+
+
+@both_links
+async def test_at_shutdown_no_answer_is_torn_whatever_it_is_about_to_say(link: str) -> None:
+    """Answers begin, a few milliseconds apart, around the moment in which they are ended."""
+    count, drain = 24, 0.1
+    due, all_asked = iter(range(count)), trio.Event()
+
+    async def script(request: ScriptedRequest) -> None:
+        await request.body()
+        turn = next(due)
+        if turn == count - 1:
+            all_asked.set()
+        await server.shutdown.wait()
+        with trio.move_on_after(drain + (turn - count / 2) * 0.001):
+            await request.cancelled.wait()
+        if not request.cancelled.is_set():
+            request.start()
+            await request.emit({"text": "a"})
+            await request.cancelled.wait()
+        request.fail("CANCELLED", "user")
+
+    async def check(http: Http, seen: list[int]) -> None:
+        reply = await http.reply()
+        seen.append(reply.status)
+        error = reply.events[-1]["error"] if reply.status == 200 else reply.error
+        assert error["code"] == "aborted"
+        assert reply.complete == (reply.status == 503)
+        await http.close()
+
+    seen: list[int] = []
+    async with served(script, link, GatewaySettings(drain=drain, last_words=1)) as server:
+        clients = [await server.connect() for _ in range(count)]
+        for http in clients:
+            await http.send("POST", PATH, STREAM)
+        with trio.fail_after(5):
+            await all_asked.wait()
+            async with trio.open_nursery() as nursery:
+                for http in clients:
+                    nursery.start_soon(check, http, seen)
+                server.shutdown.set()
+            await server.stopped.wait()
+    assert set(seen) <= {200, 503}
+    assert len(seen) == count
