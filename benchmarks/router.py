@@ -34,6 +34,7 @@ from capdag.wire import (
     credit_frame,
     decode_value,
     encode_value,
+    failure_of,
     hello_frame,
     inspect,
     policy_frame,
@@ -146,12 +147,18 @@ class Caller:
         while True:
             count, last, self._position = count_frames(self._buffer, self._position, 1 << 30)
             frames, owed = frames - count, owed + count
-            if frames <= 2 and count and inspect(_body_at(self._buffer, last)).type is FrameType.END:
+            if count and self._is_end(_body_at(self._buffer, last)):
                 return perf_counter() - start
             if owed * 2 >= self.window and frames > 2:
                 self.send(packed(credit_frame(rid, STREAM, owed, RESPONSE, xid=XID)))
                 owed = 0
             self._fill()
+
+    def _is_end(self, body: bytes) -> bool:
+        view = inspect(body)
+        if view.type is FrameType.ERR:
+            raise failure_of(view.meta).error()
+        return view.type is FrameType.END
 
     def feed(self, chunks: list[bytes]) -> None:
         """Send a body's CHUNKs under credit."""

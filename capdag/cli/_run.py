@@ -9,6 +9,7 @@ from pathlib import Path
 
 import trio
 
+from capdag.transport.allocator import keep_freed_blocks
 from capdag.transport.guardian import Guardian, new_run_id, open_guardian
 from capdag.transport.runs import sweep_stale_runs, write_run_file
 
@@ -37,10 +38,11 @@ class Run:
 
 @asynccontextmanager
 async def open_run() -> AsyncIterator[Run]:
-    """Clean up after servers that were killed, then guard what is spawned and bound in the block.
+    """Clean up after servers that were killed, then guard what is spawned and bound in the block. Tunes the allocator.
 
     Raises FolderError and SpawnError.
     """
+    keep_freed_blocks()
     folder = runtime_folder()
     for swept in await trio.to_thread.run_sync(sweep_stale_runs, folder):
         _log.warning("%s", swept.describe())
