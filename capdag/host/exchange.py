@@ -60,7 +60,8 @@ class Exchange:
         self.counts = FrameCounts(self.released)
         self.limits = settings.limits
         self.debt = Debt(settings.debt_limit)
-        self.backlog = Backlog(up_queued)
+        self._up_queued = up_queued
+        self.reset_backlog()
         self.policy: NetworkPolicy | None = settings.policy
         self.relay_state: bytes = b""
         self.closing: CancelReason | None = None
@@ -68,6 +69,10 @@ class Exchange:
         self.up: list[FrameView] = []
         self.advertise = False
         self._touched: dict[Cartridge, None] = {}
+
+    def reset_backlog(self) -> None:
+        """Count what is queued for the relay anew: the link is another."""
+        self.backlog = Backlog(self._up_queued)
 
     def send_up(self, frame: Frame) -> None:
         """Send a frame of the host's own to the relay."""

@@ -23,27 +23,27 @@ class Fault(NamedTuple):
 
 
 class Edge:
-    """Counts the streams, payloads and CHUNKs that an untrusted sender puts in one direction of a request."""
+    """Counts the streams, payloads and CHUNKs that an untrusted sender puts in one direction of a request.
 
-    __slots__ = ("_max_payload", "_max_streams", "_remaining", "_window")
+    `remaining`: the CHUNKs that it may still send, a stream.
+    """
+
+    __slots__ = ("_max_payload", "_max_streams", "_window", "remaining")
 
     def __init__(self, limits: Limits, max_streams: int) -> None:
         self._window = limits.initial_credit
         self._max_payload = limits.max_chunk + PAYLOAD_HEADROOM
         self._max_streams = max_streams
-        self._remaining: dict[str | None, int] = {}
-
-    def __contains__(self, stream_id: str | None) -> bool:
-        return stream_id in self._remaining
+        self.remaining: dict[str | None, int] = {}
 
     def fault(self, view: FrameView) -> Fault | None:
         """Count one frame. Returns why its request has to end, or None."""
         if view.type not in _STREAMED:
             return None
         stream = view.stream_id
-        left = self._remaining.get(stream)
+        left = self.remaining.get(stream)
         if left is None:
-            if len(self._remaining) >= self._max_streams:
+            if len(self.remaining) >= self._max_streams:
                 text = f"opened more than {self._max_streams} streams (max_streams) in one request"
                 return Fault("PROTOCOL_VIOLATION", text)
             left = self._window
@@ -57,19 +57,19 @@ class Edge:
                 )
                 return Fault("PROTOCOL_VIOLATION", text)
             left -= 1
-        self._remaining[stream] = left
+        self.remaining[stream] = left
         return None
 
     def grant(self, stream_id: str | None, credit: int) -> None:
         """Count a grant on its way to the sender; it never lifts what remains above the window."""
-        stream = _named(stream_id, self._remaining)
-        left = self._remaining.get(stream)
+        stream = _named(stream_id, self.remaining)
+        left = self.remaining.get(stream)
         if left is not None:
-            self._remaining[stream] = min(self._window, left + credit)
+            self.remaining[stream] = min(self._window, left + credit)
 
     def ungranted(self) -> list[tuple[str, int]]:
         """Return the streams with CHUNKs that were not granted yet, and how many."""
-        sent = ((stream, self._window - left) for stream, left in self._remaining.items())
+        sent = ((stream, self._window - left) for stream, left in self.remaining.items())
         return [(stream, count) for stream, count in sent if stream is not None and count]
 
 
@@ -166,7 +166,7 @@ class Flow:
         """True for a frame that opens a stream. Where the sender is trusted, only a STREAM_START does."""
         if self.edge is None:
             return view.type is FrameType.STREAM_START
-        return view.type in _STREAMED and view.stream_id not in self.edge
+        return view.type in _STREAMED and view.stream_id not in self.edge.remaining
 
     def offer(self, view: FrameView) -> bool:
         """True if the frame may go on now."""

@@ -201,8 +201,8 @@ class RelaySide:
         if view.type in TERMINAL_TYPES:
             sent = caller.body_terminal
             return sent is not None and (view.type, view.seq, view.meta) == (sent.type, sent.seq, sent.meta)
-        by_caller = caller.body.edge is not None and view.stream_id in caller.body.edge
-        by_handler = row.answer.edge is not None and view.stream_id in row.answer.edge
+        by_caller = caller.body.edge is not None and view.stream_id in caller.body.edge.remaining
+        by_handler = row.answer.edge is not None and view.stream_id in row.answer.edge.remaining
         return by_caller or not by_handler
 
     def _body(self, row: IncomingRow, view: FrameView) -> None:

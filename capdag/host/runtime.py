@@ -11,16 +11,17 @@ from typing import Any
 
 import trio
 
-from capdag.errors import AttributionClass, ConfigError, RemoteProtocolError
-from capdag.transport import Dispatcher, FdLink, Link, LocalLink
+from capdag.errors import AttributionClass, ConfigError, LocalProtocolError, RemoteProtocolError
+from capdag.transport import Dispatcher, FdLink, Link, LocalLink, Receiver
 from capdag.transport.guardian import Guardian
-from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, Failure, FrameView
+from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, FrameView
 from capdag.wire.manifest import identity_cap
 
 from .attached import Attached, AttachError
 from .cartridge import Cartridge
 from .cartridge_side import CartridgeSide
 from .deaths import ProcessEnd
+from .departures import Departures
 from .endings import Endings
 from .exchange import Exchange, log
 from .handshake import Step
@@ -52,6 +53,8 @@ class HostRuntime:
     ) -> None:
         self.settings = settings if settings is not None else HostSettings()
         self._link = link
+        self._relay_end = _RelayEnd(self)
+        self._closed = False
         self._guardian = guardian
         self._dispatcher = Dispatcher()
         self._nursery: trio.Nursery | None = None
@@ -66,16 +69,36 @@ class HostRuntime:
         self._health = Health(self._x)
         self._relay_side = RelaySide(self._x, self._endings, self._sessions.keys(), self._echo)
         self._cartridge_side = CartridgeSide(self._x, self._endings, self._health)
+        self._departures = Departures(self._x, self._endings, self._roster, self._relay_side.unusable)
 
     @property
-    def receiver(self) -> HostRuntime:
-        """What the relay's link delivers to: this object."""
-        return self
+    def receiver(self) -> Receiver:
+        """What the relay's link delivers to."""
+        return self._relay_end
 
     @property
     def relay_state(self) -> bytes:
         """The payload of the last RELAY_STATE, opaque to the host; empty before the first."""
         return self._x.relay_state
+
+    def attach_relay(self, link: Link) -> Receiver:
+        """Serve the relay at the far end of `link` in place of the former one; return what `link` is to deliver to.
+
+        Processes live on. What the former relay asked for is cancelled, and nothing of it reaches the new one. Raises
+        LocalProtocolError for a host that does not run or has been shut down.
+        """
+        if self._nursery is None or self._closed:
+            raise LocalProtocolError("a relay can be attached only to a host that runs and is not shutting down")
+        former = self._link
+        self._relay_end.closed("another relay was attached")
+        former.close()
+        self._link, self._relay_end = link, _RelayEnd(self)
+        self._turn(self._reopen)
+        return self._relay_end
+
+    def _reopen(self) -> None:
+        self._x.reset_backlog()
+        self._open()
 
     # Turns
 
@@ -106,7 +129,7 @@ class HostRuntime:
         """Bytes that wait for the relay to read; a link inside the process queues nothing here."""
         return self._link.bytes_queued if isinstance(self._link, FdLink) else 0
 
-    def deliver(self, batch: Sequence[FrameView]) -> None:
+    def relayed(self, batch: Sequence[FrameView]) -> None:
         """Take frames of the relay."""
         self._turn(lambda: self._route(batch))
 
@@ -118,7 +141,7 @@ class HostRuntime:
             self._link.close()
             self._endings.relay_lost(_relay_lost(str(error)))
 
-    def closed(self, reason: str) -> None:
+    def relay_lost(self, reason: str) -> None:
         """The relay's link has ended: what it asked for is cancelled, what was asked of it fails."""
         self._turn(lambda: self._endings.relay_lost(_relay_lost(reason)))
 
@@ -187,54 +210,8 @@ class HostRuntime:
         self._turn(lambda: self._settle(session, end))
 
     def _settle(self, session: Session, end: ProcessEnd) -> None:
-        x, cartridge = self._x, session.cartridge
-        del self._sessions[cartridge]
-        was_ready = cartridge.port is session
-        cartridge.port, cartridge.pid, cartridge.heartbeat = None, None, None
-        cartridge.last_exit = end.status
-        if was_ready:
-            cartridge.move(Event.GONE)
-            self._settle_death(session, end)
-        elif cartridge.state is State.STOPPING:
-            cartridge.move(Event.GONE)
-        else:
-            self._settle_failed_start(session, end)
-        x.advertise = True
-        if cartridge.is_leaving:
-            self._endings.settle_waiting(cartridge, _gone_for_good(cartridge))
-            self._roster.drop(cartridge)
-        elif cartridge.waiting and cartridge.state in STARTABLE and x.closing is None:
-            if cartridge.not_before > x.clock():
-                self._endings.settle_waiting(cartridge, self._relay_side.unusable(cartridge))
-            else:
-                x.start(cartridge)
-
-    def _settle_death(self, session: Session, end: ProcessEnd) -> None:
-        cartridge, failure = session.cartridge, end.death()
-        settled = self._endings.settle_death(cartridge, failure)
-        cartridge.rest()
-        if not settled and (session.was_stopped or self._x.closing is not None):
-            log.info("cartridge %r was stopped: it %s", cartridge.id, end.status)
-            return
-        cartridge.trouble, cartridge.trouble_at_unix = failure, self._x.wall_clock()
-        if end.is_crash:
-            cartridge.crashes += 1
-            if cartridge.crashes > 1:  # the first is no habit
-                cartridge.not_before = self._x.clock() + self.settings.pause_after(cartridge.crashes - 1)
-        log.error("%s: %s (%d requests ended by it)", failure.code, failure.message, settled)
-
-    def _settle_failed_start(self, session: Session, end: ProcessEnd) -> None:
-        x, cartridge = self._x, session.cartridge
-        failure = end.failed_start(session.refusal, session.waited)
-        cartridge.trouble, cartridge.trouble_at_unix = failure, x.wall_clock()
-        if session.refusal is not None:
-            cartridge.move(Event.REFUSED)
-        else:
-            cartridge.move(Event.GONE)
-            cartridge.failed_starts += 1
-            cartridge.not_before = x.clock() + self.settings.pause_after(cartridge.failed_starts)
-        settled = self._endings.settle_waiting(cartridge, failure)
-        log.error("%s: %s (%d requests ended by it)", failure.code, failure.message, settled)
+        del self._sessions[session.cartridge]
+        self._departures.settle(session, end)
 
     # Life
 
@@ -281,6 +258,7 @@ class HostRuntime:
             await session.gone.wait()
 
     def _close(self) -> None:
+        self._closed = True
         self._x.advertise = True
         self._endings.settle_all(HOST_ABORT)
 
@@ -377,14 +355,26 @@ class HostRuntime:
         }
 
 
+class _RelayEnd:
+    """The host as the receiver of one relay's link; what comes after the end of the link goes nowhere."""
+
+    def __init__(self, host: HostRuntime) -> None:
+        self._host: HostRuntime | None = host
+
+    def deliver(self, batch: Sequence[FrameView]) -> None:
+        """Take the frames of one read."""
+        if self._host is not None:
+            self._host.relayed(batch)
+
+    def closed(self, reason: str) -> None:
+        """The link has ended."""
+        host, self._host = self._host, None
+        if host is not None:
+            host.relay_lost(reason)
+
+
 def _relay_lost(reason: str) -> CancelReason:
     return CancelReason("MASTER_DIED", AttributionClass.ENVIRONMENT, f"the link to the relay has ended: {reason}")
-
-
-def _gone_for_good(cartridge: Cartridge) -> Failure:
-    """Return what requests end with that waited for a process which is not started any more."""
-    text = f"cartridge {cartridge.id!r} left the roster before it was given the request"
-    return Failure("CARTRIDGE_RETIRED", AttributionClass.ENVIRONMENT, text)
 
 
 def _identity_cartridge(settings: HostSettings) -> Cartridge:

@@ -297,7 +297,7 @@ async def bench(
     """
     guard = open_guardian(new_run_id()) if guarded else nullcontext(None)
     async with guard as guardian, trio.open_nursery() as nursery:
-        ours, theirs, pumps = _links(link)
+        ours, theirs, pumps = links(link)
         host = HostRuntime(records, theirs, guardian, settings)
         relay = Relay(ours)
         for pump, receiver in zip(pumps, (relay, host.receiver), strict=True):
@@ -313,7 +313,7 @@ async def bench(
         nursery.cancel_scope.cancel()
 
 
-def _links(kind: str) -> tuple[Link, Link, list[Callable[[Any, trio.Nursery], None]]]:
+def links(kind: str) -> tuple[Link, Link, list[Callable[[Any, trio.Nursery], None]]]:
     if kind == "local":
         ours, theirs = local_link_pair("relay")
         return ours, theirs, [lambda r, _: ours.connect(r), lambda r, _: theirs.connect(r)]

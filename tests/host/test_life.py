@@ -136,6 +136,18 @@ async def test_wrong_answer_is_permanent_until_a_reset(link: str, misdeed: str, 
         assert it.cartridge()["restarts"] == 1
 
 
+async def test_cartridge_that_is_started_early_serves_the_first_request() -> None:
+    """H53."""
+    async with bench(record(known=[])) as it:
+        it.host.start("cart")
+        assert it.state() == "starting"
+        await it.relay.until(lambda: CAP in it.relay.caps())
+        pid = it.cartridge()["pid"]
+        it.host.start("cart")
+        assert await it.relay.call(CAP).body(b"x").succeeded() == b"x"
+        assert (it.cartridge()["pid"], it.cartridge()["restarts"]) == (pid, 0)
+
+
 async def test_of_equals_one_that_can_serve_is_chosen() -> None:
     """H14: neither the broken nor the one in a pause, though they were registered first."""
     bad = [record("WrongVersion", name="broken"), record("ExitBeforeHello", name="paused")]
