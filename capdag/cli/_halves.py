@@ -85,7 +85,7 @@ class _HostHalf:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(host.run)
-                nursery.start_soon(learn_caps, host, self._records)
+                await nursery.start(learn_caps, host, self._records)
                 await link.run(host.receiver)
                 await host.shutdown()
                 nursery.cancel_scope.cancel()

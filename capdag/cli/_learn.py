@@ -10,24 +10,31 @@ import trio
 
 from capdag.host import CartridgeRecord, HostRuntime, State
 
-SLOW = 1.0
-"""Seconds after which a cartridge that has not told its caps is named."""
+SLOW = 3.0
+"""Seconds after which nobody waits any more for a cartridge that has not told its caps, and it is named."""
 
 _LOOK_AGAIN = 0.05
 
 _log = logging.getLogger(__name__)
 
 
-async def learn_caps(host: HostRuntime, records: Sequence[CartridgeRecord]) -> None:
+async def learn_caps(
+    host: HostRuntime,
+    records: Sequence[CartridgeRecord],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
     """Start every cartridge without caps, and return when each has told its manifest or has failed.
 
-    The host bounds a start and logs why one fails; such a cartridge stays in its snapshot and may be reset.
+    Has started when that is so of all, or after `SLOW` seconds: who asks at once finds what starts fast. The host
+    bounds a start and logs why one fails; such a cartridge stays in its snapshot and may be reset.
     """
     names = [record.id for record in records if not record.caps]
     for name in names:
         host.start(name)
     with trio.move_on_after(SLOW):
         await _wait_for(host, names)
+    task_status.started()
     for cartridge in _starting(host, names):
         limit = host.settings.handshake_timeout
         _log.warning("waiting for cartridge %s to say what it can do (up to %g s)", cartridge["id"], limit)

@@ -37,7 +37,7 @@ async def _serve(config: Config, roster: Roster, folder: Path, stop: trio.Event)
         async with trio.open_nursery() as http:
             addresses = await http.start(serve_gateway, Client(switch), LocalAdmin(switch, host), config, run, stop)
             show_roster(roster, folder)
-            nursery.start_soon(learn_caps, host, roster.records)
+            await nursery.start(learn_caps, host, roster.records)
             show_addresses(addresses)
         await host.shutdown()
         nursery.cancel_scope.cancel()

@@ -16,8 +16,8 @@ from ._query import NoServerError, ask_ps, ask_reset, something_listens
 
 _COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "LAST TROUBLE")
 
-Answers = Mapping[Path, Mapping[str, Any]]
-"""What each server runs, by its admin socket."""
+Answers = Mapping[str, Mapping[str, Any]]
+"""What each server runs, by the name of its admin socket: the port, or that of a host process."""
 
 
 @click.command()
@@ -37,22 +37,25 @@ def ps(port: int | None, as_json: bool, reset: str | None) -> None:
     if reset is not None:
         _reset(servers, reset)
     elif as_json:
-        click.echo(json.dumps({path.stem: answer for path, answer in servers.items()}, indent=2))
+        click.echo(json.dumps(servers, indent=2))
     else:
-        _show({path.stem: answer for path, answer in servers.items()})
+        _show(servers)
 
 
 def _servers(port: int | None) -> Answers:
-    """Return what each server runs, by its admin socket; a socket that a killed server left is passed over.
+    """Return what each server runs, or only that of a port with the host processes that it reaches.
 
-    Raises NoServerError if there is none.
+    A socket that a killed server left is passed over. Raises NoServerError if there is none.
     """
     found = {}
-    for path in admin_sockets() if port is None else [admin_socket(port)]:
+    for path in admin_sockets():
         try:
-            found[path] = ask_ps(path)
+            found[path.stem] = ask_ps(path)
         except NoServerError:
             continue
+    if port is not None:
+        reached = _gateways(found)
+        found = {name: answer for name, answer in found.items() if reached.get(name, name) == str(port)}
     if not found:
         raise NoServerError(_nothing_found(port))
     return found
@@ -70,33 +73,41 @@ def _nothing_found(port: int | None) -> str:
 
 
 def _reset(servers: Answers, name: str) -> None:
-    refusals = {path: ask_reset(path, name) for path, answer in servers.items() if "host" in answer}
-    done = [path for path, refusal in refusals.items() if refusal is None]
-    if not refusals:
-        raise CapdagError(f"no cartridge runs in {' or '.join(_title(path.stem) for path in servers)}")
+    hosts = {server: answer["host"] for server, answer in servers.items() if "host" in answer}
+    if not hosts:
+        raise CapdagError(f"no host process answers for {' or '.join(map(_title, servers))}: is it starting?")
+    refusals = {server: ask_reset(admin_socket(server), name) for server in hosts}
+    done = [server for server, refusal in refusals.items() if refusal is None]
     if not done:
-        raise CapdagError("; ".join(f"{_title(path.stem)}: {refusal}" for path, refusal in refusals.items()))
-    cartridges = [cartridge for path in done for cartridge in servers[path]["host"]["cartridges"]]
+        reached = _gateways(servers)
+        texts = (f"{_title(reached.get(server, server))}: {refusal}" for server, refusal in refusals.items())
+        raise CapdagError("; ".join(texts))
+    cartridges = [cartridge for server in done for cartridge in hosts[server]["cartridges"]]
     untold = any(cartridge["id"] == name and not cartridge["caps"] for cartridge in cartridges)
     click.echo(f"{name} starts again {'now' if untold else 'at its next request'}")
 
 
-def _show(servers: Mapping[str, Mapping[str, Any]]) -> None:
+def _show(servers: Answers) -> None:
     """Show each cartridge once: where its host answers by itself, the gateway that reaches it shows those rows."""
-    halves = {Path(answer["endpoint"]).name: name for name, answer in servers.items() if "endpoint" in answer}
-    reached = {half: name for name, answer in servers.items() for half in _near(answer, halves)}
+    halves, reached = _halves(servers), _gateways(servers)
     for name, answer in servers.items():
         if name not in reached:
-            hosts = [answer, *(servers[half] for half, gateway in reached.items() if gateway == name)]
-            rows = [row for host in hosts if "host" in host for row in _host_rows(host["host"])]
+            near = [answer, *(servers[half] for half, gateway in reached.items() if gateway == name)]
+            rows = [row for host in near if "host" in host for row in _host_rows(host["host"])]
             far = {host: facts for host, facts in _hosts(answer).items() if _meeting(host) not in halves}
             _print(name, [*rows, *(row for host, facts in far.items() for row in _far_rows(host, facts))])
 
 
-def _near(answer: Mapping[str, Any], halves: Mapping[str, str]) -> list[str]:
-    """Return the host processes that a gateway reaches and that answer here too."""
-    meetings = dict.fromkeys(_meeting(host) for host in _hosts(answer))
-    return [halves[meeting] for meeting in meetings if meeting in halves]
+def _halves(servers: Answers) -> Mapping[str, str]:
+    """Return the host processes that answer, by the socket over which an engine attaches to each."""
+    return {Path(answer["endpoint"]).name: name for name, answer in servers.items() if "endpoint" in answer}
+
+
+def _gateways(servers: Answers) -> Mapping[str, str]:
+    """Return the gateway that reaches it for each host process that answers."""
+    halves = _halves(servers)
+    attached = ((_meeting(host), name) for name, answer in servers.items() for host in _hosts(answer))
+    return {halves[meeting]: name for meeting, name in attached if meeting in halves}
 
 
 def _hosts(answer: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -45,6 +45,11 @@ def test_two_processes_serve_as_one_does_and_ctrl_c_leaves_nothing(tmp_path: Pat
         assert title == f"port {server.url.rpartition(':')[2]}"
         (echo,) = [row for row in rows if "echo" in row]
         assert echo.split()[:2] == ["echo", "registered"]
+        port = title.removeprefix("port ")
+        assert capdag(server.runtime, "ps", "--port", port).stdout.decode().splitlines()[0] == title
+        done = capdag(server.runtime, "ps", "--port", port, "--reset", "ekko")
+        assert f"Error: {title}: there is no cartridge 'ekko'; the cartridges are: echo" in done.stderr.decode()
+        assert capdag(server.runtime, "ps", "--reset", "echo").returncode == 0
         server.send(signal.SIGINT)
         assert server.ended(10) == 0, server.output
         assert list(server.folder.iterdir()) == []
