@@ -161,6 +161,15 @@ class RelaySide:
         elif row.body.offer(view):
             self._x.send_down(cartridge, view)
 
+    def _keep(self, row: IncomingRow, view: FrameView) -> None:
+        """Have a frame wait with its request for a process that is not ready."""
+        if view.type not in UNBOUNDED:
+            row.kept += len(view.body)
+        if row.kept > UNCREDITED_LIMIT:
+            self._endings.turn_away(row, self._overrun(row.cartridge, view))
+        else:
+            row.cartridge.waiting.append((row, view))
+
     def _overrun(self, cartridge: Cartridge, view: FrameView) -> Failure:
         """Drop a frame for which a cartridge's queue has no room, and return what its request ends with."""
         self._x.drop(view, "protocol_violation")
@@ -214,7 +223,7 @@ class RelaySide:
             self._x.drop(view, "debt_limit")
             self._endings.turn_away(row, self._x.debt.refusal())
         elif row.queued:
-            row.cartridge.waiting.append((row, view))
+            self._keep(row, view)
         else:
             self.give(row, view)
 
@@ -294,7 +303,7 @@ class RelaySide:
         if row is None or row.answer.ended:
             self._x.unroutable(view)
         elif row.queued:
-            row.cartridge.waiting.append((row, view))
+            self._keep(row, view)
         else:
             self.give(row, view)
 

@@ -26,15 +26,16 @@ class IncomingRow:
     """A request that came from the relay and that `cartridge` serves.
 
     `body` goes to the cartridge, `answer` to the relay. `caller` is set if the request was made by a cartridge of
-    this same host. `queued`: the process has not been given the REQ. `cancellation`: frames are discarded until the
+    this same host. `queued`: the process has not been given the REQ; `kept` counts
+    the uncredited bytes that wait for it. `cancellation`: frames are discarded until the
     handler's terminal. `settled`: the requester has its terminal, the handler has yet to end. `discarded`: part of
     the answer was thrown away. `passed`: the handler's terminal has gone to the relay, and the row only waits for it
     to come back to the caller.
     """
 
     __slots__ = (
-        "answer", "body", "caller", "calls", "cancellation", "cartridge", "discarded", "passed", "queued", "rid",
-        "settled", "xid",
+        "answer", "body", "caller", "calls", "cancellation", "cartridge", "discarded", "kept", "passed", "queued",
+        "rid", "settled", "xid",
     )  # fmt: skip
 
     def __init__(self, xid: MessageId | None, rid: MessageId, cartridge: Cartridge, caller: OutgoingRow | None) -> None:
@@ -46,6 +47,7 @@ class IncomingRow:
         self.body = Flow()
         self.answer = Flow()
         self.queued = True
+        self.kept = 0
         self.cancellation: Cancellation | None = None
         self.settled = False
         self.passed = False

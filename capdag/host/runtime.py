@@ -87,14 +87,17 @@ class HostRuntime:
         Processes live on. What the former relay asked for is cancelled, and nothing of it reaches the new one. Raises
         LocalProtocolError for a host that does not run or has been shut down.
         """
-        if self._nursery is None or self._closed:
-            raise LocalProtocolError("a relay can be attached only to a host that runs and is not shutting down")
+        self._check_runs("a relay")
         former = self._link
         self._relay_end.closed("another relay was attached")
         former.close()
         self._link, self._relay_end = link, _RelayEnd(self)
         self._turn(self._reopen)
         return self._relay_end
+
+    def _check_runs(self, what: str) -> None:
+        if self._nursery is None or self._closed:
+            raise LocalProtocolError(f"{what} can be attached only to a host that runs and is not shutting down")
 
     def _reopen(self) -> None:
         self._x.reset_backlog()
@@ -327,9 +330,10 @@ class HostRuntime:
         """Take in a cartridge that runs already, at the far end of `link`; return when it is ready.
 
         The link is the host's from here on: it is closed when the cartridge has to end, and with it the cartridge is
-        gone for good. Raises AttachError, which is final, if the handshake fails; ConfigError for an id that is taken.
-        Cancellation closes the link.
+        gone for good. Raises AttachError, which is final, if the handshake fails; ConfigError for an id that is taken;
+        LocalProtocolError for a host that does not run or has been shut down. Cancellation closes the link.
         """
+        self._check_runs("a cartridge")
         cartridge = self._roster.attach(record_id)
         cartridge.move(Event.START)
         cartridge.starts += 1

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import trio
 
-from capdag.errors import ConfigError
+from capdag.errors import ConfigError, LocalProtocolError
 from capdag.host import AttachError
 from capdag.transport import FdLink, LocalLink, child_environment, local_link_pair, new_run_id, spawn
 from capdag.wire import Frame, FrameView, NetworkPolicy, view_of
@@ -139,3 +139,5 @@ async def test_attached_cartridge_is_let_go_at_the_shutdown_and_kept_by_the_rost
             it.host.sync_roster([record(name="apart")])
         await it.host.shutdown()
         assert apart.closed_reason is not None
+        with pytest.raises(LocalProtocolError, match="a cartridge can be attached only to a host that runs"):
+            await it.host.attach_cartridge("late", near)

@@ -298,6 +298,16 @@ async def test_flood_toward_a_relay_that_does_not_read_is_bounded(misdeed: str, 
     assert ends == {flooding: code, other: None}
 
 
+async def test_what_waits_for_a_start_is_bounded() -> None:
+    """H43."""
+    async with bench(record("Silent"), record(name="other", caps=["cap:other"])) as it:
+        call = it.relay.call(CAP)
+        for _ in range(UNCREDITED_LIMIT // 20):
+            call.close_stream("arg")
+        assert "wait for cartridge 'cart' to read" in await call.failed("PROTOCOL_VIOLATION")
+        assert await it.relay.call("cap:other").body(b"x").succeeded() == b"x"
+
+
 @pytest.mark.parametrize("name", ["heartbeat_interval", "handshake_timeout", "cancel_grace_busy", "table_limit"])
 def test_settings_have_the_defaults_of_the_contract(name: str) -> None:
     expected = {"heartbeat_interval": 30, "handshake_timeout": 30, "cancel_grace_busy": 30, "table_limit": 65_536}
