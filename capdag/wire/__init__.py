@@ -2,17 +2,9 @@
 
 from capdag.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 
+from .cbor import decode_value, encode_value
 from .checksum import fnv1a_64
-from .codec import (
-    FrameView,
-    decode_frame,
-    decode_value,
-    encode_frame,
-    encode_value,
-    inspect,
-    view_of,
-    with_routing_id,
-)
+from .codec import decode_frame, encode_frame, inspect, view_of, with_routing_id
 from .credit import REQUEST, RESPONSE, ReceiveWindow, SendWindow, credit_frame
 from .frame import (
     FLOW_TYPES,
@@ -58,6 +50,7 @@ from .requests import FrameCounts, ReleasedRing, RequestTable, TableFullError
 from .sequence import ReorderBuffer, SeqAssigner, flow_of
 from .streams import CreditViolationError, InStream, InStreams, Received, StreamHead
 from .values import ItemReader, item_payloads, scalar_payloads
+from .view import FrameView
 
 __all__ = [
     "ALL_POOL", "DEFAULT_LIMITS", "FLOW_TYPES", "HOST_ABORT", "IDENTITY_CAP", "PAYLOAD_HEADROOM",

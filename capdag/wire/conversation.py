@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from capdag.errors import RemoteProtocolError
 
-from .codec import FrameView
 from .credit import REQUEST, RESPONSE
 from .frame import FrameType, MessageId
 from .handshake import read_cartridge_hello, read_hello
@@ -24,6 +23,7 @@ from .request_life import REQUEST_LIFE, RequestEvent, RequestState, Side
 from .requests import FrameCounts, ReleasedRing, RequestTable, TableFullError
 from .streams import InStreams
 from .values import DEFAULT_MAX_ITEM
+from .view import FrameView
 
 _T = FrameType
 _FLOWS = frozenset({_T.STREAM_START, _T.CHUNK, _T.STREAM_END, _T.END, _T.ERR})

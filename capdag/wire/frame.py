@@ -1,15 +1,17 @@
 """Frames as data: types, keys and the `Frame` value (protocol-spec/wire.md, Frames).
 
-`Frame` is a plain class with slots: a cartridge builds frames 50 ms after its process starts, and a struct library
-would cost it more import time than the rest of the protocol.
+`Frame` is a map of the wire's keys behind named attributes: decoding and encoding hand that map over as it is. A
+cartridge builds frames 50 ms after its process starts, and a struct library would cost it more import time than the
+rest of the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
-from operator import attrgetter
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
+
+from capdag.errors import LocalProtocolError
 
 PROTOCOL_VERSION = 6
 
@@ -36,6 +38,8 @@ class FrameType(IntEnum):
     CLOSE_STREAM = 14
     POLICY = 15
 
+
+FRAME_TYPES: Mapping[int, FrameType] = {int(kind): kind for kind in FrameType}
 
 _T = FrameType
 
@@ -70,39 +74,81 @@ FIELD_NAMES: Mapping[int, str] = {
 }
 """Map key of the wire to field name."""
 
+V = TypeVar("V")
+
+
+class _Field(Generic[V]):
+    """An attribute of a frame that is one key of its map. None where the key is absent; setting None takes it out."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: int) -> None:
+        self._key = key
+
+    @overload
+    def __get__(self, frame: None, owner: type[Frame]) -> Self: ...
+    @overload
+    def __get__(self, frame: Frame, owner: type[Frame]) -> V | None: ...
+    def __get__(self, frame: Frame | None, owner: type[Frame]) -> Self | V | None:
+        return self if frame is None else frame._fields.get(self._key)
+
+    def __set__(self, frame: Frame, value: V | None) -> None:
+        frame._put(self._key, value)
+
+
+class _Needed(Generic[V]):
+    """An attribute that every frame has."""
+
+    __slots__ = ("_default", "_key")
+
+    def __init__(self, key: int, default: Any = None) -> None:
+        self._key = key
+        self._default = default
+
+    @overload
+    def __get__(self, frame: None, owner: type[Frame]) -> Self: ...
+    @overload
+    def __get__(self, frame: Frame, owner: type[Frame]) -> V: ...
+    def __get__(self, frame: Frame | None, owner: type[Frame]) -> Self | V:
+        if frame is None:
+            return self
+        value: V = frame._fields.get(self._key, self._default)
+        return value
+
+    def __set__(self, frame: Frame, value: V) -> None:
+        frame._put(self._key, value)
+
 
 class Frame:
     """One frame. Absent fields are None; `seq` 0 and `version` 6 are the defaults of the wire.
 
-    `extra` holds unknown integer keys (kept and passed on); `raw` the body it was decoded from, if any.
+    `extra` holds unknown integer keys (kept and passed on; raises LocalProtocolError for others); `raw` is the body the
+    frame was decoded from, if any.
     """
 
-    __slots__ = (
-        "cap",
-        "checksum",
-        "chunk_count",
-        "chunk_index",
-        "content_type",
-        "credit",
-        "eof",
-        "extra",
-        "force_kill",
-        "frame_type",
-        "id",
-        "is_sequence",
-        "len",
-        "media_urn",
-        "meta",
-        "offset",
-        "output",
-        "payload",
-        "raw",
-        "routing_id",
-        "seq",
-        "stream_id",
-        "unbounded",
-        "version",
-    )
+    __slots__ = ("_fields", "raw")
+
+    version = _Needed[int](0)
+    id = _Needed[MessageId](2)
+    seq = _Needed[int](3, 0)
+    content_type = _Field[str](4)
+    meta = _Field[Mapping[str, Any]](5)
+    payload = _Field[bytes](6)
+    len = _Field[int](7)
+    offset = _Field[int](8)
+    eof = _Field[bool](9)
+    cap = _Field[str](10)
+    stream_id = _Field[str](11)
+    media_urn = _Field[str](12)
+    routing_id = _Field[MessageId](13)
+    chunk_index = _Field[int](14)
+    chunk_count = _Field[int](15)
+    checksum = _Field[int](16)
+    is_sequence = _Field[bool](17)
+    force_kill = _Field[bool](18)
+    credit = _Field[int](19)
+    unbounded = _Field[bool](20)
+    output = _Field[str](21)
 
     def __init__(
         self,
@@ -132,53 +178,64 @@ class Frame:
         extra: Mapping[int, Any] | None = None,
         raw: bytes | None = None,
     ) -> None:
-        self.frame_type = frame_type
-        self.id = id
-        self.seq = seq
-        self.version = version
-        self.content_type = content_type
-        self.meta = meta
-        self.payload = payload
-        self.len = len
-        self.offset = offset
-        self.eof = eof
-        self.cap = cap
-        self.stream_id = stream_id
-        self.media_urn = media_urn
-        self.routing_id = routing_id
-        self.chunk_index = chunk_index
-        self.chunk_count = chunk_count
-        self.checksum = checksum
-        self.is_sequence = is_sequence
-        self.force_kill = force_kill
-        self.credit = credit
-        self.unbounded = unbounded
-        self.output = output
-        self.extra = extra
         self.raw = raw
+        values = (
+            version, int(frame_type), id, seq, content_type, meta, payload, len, offset, eof, cap, stream_id, media_urn,
+            routing_id, chunk_index, chunk_count, checksum, is_sequence, force_kill, credit, unbounded, output,
+        )  # fmt: skip
+        self._fields: dict[int, Any] = {key: value for key, value in enumerate(values) if value is not None}
+        if extra:
+            self._add(extra)
+
+    def _add(self, extra: Mapping[int, Any]) -> None:
+        for key in extra:
+            if type(key) is not int or key in FIELD_NAMES:
+                raise LocalProtocolError(f"extra holds unknown integer keys, not {key!r}")
+        self._fields = dict(sorted({**self._fields, **extra}.items()))
+
+    @classmethod
+    def of(cls, fields: dict[int, Any], raw: bytes | None = None) -> Self:
+        """Make a frame of a map that has been checked. The map is shared, and never changed."""
+        frame = cls.__new__(cls)
+        frame._fields = fields
+        frame.raw = raw
+        return frame
+
+    def _put(self, key: int, value: Any) -> None:
+        """Change the map, which others may hold, by replacing it."""
+        fields = {**self._fields, key: value}
+        if value is None:
+            del fields[key]
+        elif key not in self._fields:
+            fields = dict(sorted(fields.items()))
+        self._fields = fields
+
+    @property
+    def frame_type(self) -> FrameType:
+        """The type."""
+        return FRAME_TYPES[self._fields[1]]
+
+    @property
+    def extra(self) -> Mapping[int, Any] | None:
+        """Unknown integer keys, None if there are none."""
+        return {key: value for key, value in self._fields.items() if key not in FIELD_NAMES} or None
+
+    def shared_fields(self) -> dict[int, Any]:
+        """Return the frame's own map, in whatever order it came. Not to be changed."""
+        return self._fields
 
     def fields(self) -> dict[int, Any]:
         """Return the map of the wire: integer keys ascending, absent fields left out."""
-        values = _FIELDS(self)
-        found: dict[int, Any] = {
-            key: value for key, value in zip(FIELD_NAMES, values, strict=True) if value is not None
-        }
-        found[1] = int(self.frame_type)
-        if self.extra:
-            found.update(sorted(self.extra.items()))
-        return found
+        return dict(sorted(self._fields.items()))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frame) and self.fields() == other.fields()
+        return isinstance(other, Frame) and self._fields == other._fields
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = {FIELD_NAMES.get(key, str(key)): value for key, value in self.fields().items() if key > 2}
+        shown = {FIELD_NAMES.get(key, str(key)): value for key, value in self._fields.items() if key not in (0, 1, 2)}
         return f"<{self.frame_type.name} {show_id(self.id)} {shown}>"
-
-
-_FIELDS: Callable[[Frame], tuple[Any, ...]] = attrgetter(*FIELD_NAMES.values())
 
 
 def show_id(message_id: MessageId | None) -> str:

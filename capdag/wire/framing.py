@@ -7,8 +7,8 @@ from struct import Struct
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
 
-from .codec import FrameView
 from .limits import DEFAULT_LIMITS, HARD_MAX_FRAME
+from .view import FrameView
 
 _PREFIX = Struct(">I")
 PREFIX_SIZE = 4

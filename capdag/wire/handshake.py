@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 from capdag.errors import RemoteProtocolError
 
+from .cbor import encode_value
 from .checksum import fnv1a_64
-from .codec import FrameView, encode_value
 from .frame import PROTOCOL_VERSION, Frame, FrameType, MessageId
 from .limits import Limits, read_limits
 from .link_life import IDENTITY_CAP, Direction, LinkSide
 from .meta import body_end_frame, failure_of
 from .pools import Pools, PoolState, read_pools, write_pools
 from .streams import InStreams
+from .view import FrameView
 
 
 class CartridgeHello(NamedTuple):

@@ -11,9 +11,9 @@ from typing import NoReturn
 
 from capdag.errors import RemoteProtocolError
 
-from .codec import FrameView
 from .frame import FrameType
 from .life import COUNT, TAKE, Cell, Life, Table, Verdict, by_state, refuse
+from .view import FrameView
 
 IDENTITY_CAP = "cap:effect=none"
 """Every cartridge serves it and must spell it exactly so."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
 
-from .codec import FrameView
 from .frame import Frame, FrameType
 from .limits import Limits, read_limits
+from .view import FrameView
 
 
 class Offer(NamedTuple):

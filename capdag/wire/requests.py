@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from capdag.errors import AttributionClass, CapdagError, LocalProtocolError
 
-from .codec import FrameView
 from .frame import MessageId, show_id
+from .view import FrameView
 
 Row = TypeVar("Row")
 Key = TypeVar("Key", bound=Hashable)

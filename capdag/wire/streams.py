@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 from capdag.errors import RemoteProtocolError
 
+from .cbor import decode_value
 from .checksum import fnv1a_64
-from .codec import FrameView, decode_value
 from .credit import ReceiveWindow
 from .life import Life, Verdict
 from .stream_life import RECEIVER_LIFE, STREAM_EVENTS, STREAM_LIFE, StreamEvent, StreamState, WindowEvent, WindowState
 from .values import DEFAULT_MAX_ITEM, ItemReader
+from .view import FrameView
 
 MAX_STREAMS = 64
 """Streams that one direction of a request may open (setting)."""

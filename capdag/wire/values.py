@@ -11,7 +11,7 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
-from .codec import MAX_DEPTH, decode_value, encode_value
+from .cbor import MAX_DEPTH, decode_value, encode_value
 
 DEFAULT_MAX_ITEM = 64 * 1024 * 1024
 """Longest encoding of one sequence item that a receiver collects (bytes)."""

@@ -119,7 +119,9 @@ def test_a_routing_id_is_replaced_and_non_canonical_heads_are_not_refused() -> N
 
 _scalars = st.none() | st.booleans() | st.integers(-(2**64), 2**64 - 1) | st.floats() | st.text() | st.binary()
 _meta = st.dictionaries(
-    st.text(), st.recursive(_scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+    st.text(max_size=9),
+    st.recursive(_scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=9), inner), max_leaves=9),
+    max_size=4,
 )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from capdag.client import Argument
 from capdag.errors import RequestFailedError
 from capdag.host import CartridgeRecord, HostSettings
 from capdag.wire import IDENTITY_CAP, Limits
-from tests.stack import LINKS, running_stack
+from tests.stack import LINKS, Stack, running_stack
+
+PATIENCE = 60
+"""Seconds after which a test that hangs says where."""
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
@@ -23,22 +28,26 @@ UPPER = 'cap:in="media:enc=utf-8";node-upper;out="media:enc=utf-8"'
 SCRIPT = Path(__file__).parents[2] / "protocol-spec" / "examples" / "node" / "echo.js"
 
 
-def record() -> CartridgeRecord:
-    return CartridgeRecord("node", [str(NODE), str(SCRIPT)], [{"urn": ECHO}, {"urn": UPPER}])
+@asynccontextmanager
+async def served(**options: Any) -> AsyncIterator[Stack]:
+    record = CartridgeRecord("node", [str(NODE), str(SCRIPT)], [{"urn": ECHO}, {"urn": UPPER}])
+    with trio.fail_after(PATIENCE):
+        async with running_stack([record], **options) as stack:
+            yield stack
 
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("size", [0, 1, 120, 300_000, 1_000_000])
 async def test_bytes_come_back(link: str, size: int) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    async with running_stack([record()], link=link) as stack:
+    async with served(link=link) as stack:
         answer = await stack.client.collect(ECHO, [Argument("media:octets", data)])
         assert b"".join(answer.streams[0].values) == data
         assert answer.meta["exit_code"] == 0
 
 
 async def test_text_comes_back_in_capitals_and_the_manifest_is_advertised() -> None:
-    async with running_stack([record()]) as stack:
+    async with served() as stack:
         answer = await stack.client.collect(UPPER, [Argument("media:enc=utf-8", "straße".encode())])
         assert b"".join(piece.encode() for piece in answer.streams[0].values).decode() == "STRASSE"
         assert {ECHO, UPPER} <= {one.text for one in stack.client.capabilities()}
@@ -51,7 +60,7 @@ async def test_many_at_once_in_a_window_of_one() -> None:
     limits = Limits(max_frame=70_000, max_chunk=1_000, max_reorder_buffer=64, initial_credit=1)
     data = [bytes([number]) * 20_000 for number in range(10)]
     got: dict[int, bytes] = {}
-    async with running_stack([record()], settings=HostSettings(limits=limits)) as stack:
+    async with served(settings=HostSettings(limits=limits)) as stack:
 
         async def one(number: int) -> None:
             answer = await stack.client.collect(ECHO, [Argument("media:octets", data[number])])
@@ -67,7 +76,7 @@ async def test_many_at_once_in_a_window_of_one() -> None:
 
 async def test_cancel_and_heartbeats() -> None:
     settings = HostSettings(heartbeat_interval=0.2, heartbeat_timeout=0.19, cancel_grace_idle=2)
-    async with running_stack([record()], settings=settings) as stack:
+    async with served(settings=settings) as stack:
         more = trio.Event()
 
         async def endless() -> Any:
@@ -86,7 +95,7 @@ async def test_cancel_and_heartbeats() -> None:
 
 
 async def test_what_it_refuses_has_its_own_code() -> None:
-    async with running_stack([record()]) as stack:
+    async with served() as stack:
         with pytest.raises(RequestFailedError) as caught:
             await stack.client.collect(ECHO, [])
         assert (caught.value.code, caught.value.attribution) == ("INVALID_REQUEST", "input")

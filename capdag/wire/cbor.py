@@ -1,0 +1,112 @@
+"""Single CBOR items, strictly (protocol-spec/wire.md, Encoding)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import cbor2
+
+from capdag.errors import LocalProtocolError, RemoteProtocolError
+
+MAX_DEPTH = 16
+"""Deepest nesting of containers in a frame: map, meta, and what meta holds."""
+
+_TAGS = (*range(64), 100, 256, 258, 260, 261, 1004, 43000, 55799)
+
+
+def _refuse_tag(*_: object) -> NoReturn:
+    raise ValueError("CBOR tags are not part of the protocol")
+
+
+STRICT: dict[str, Any] = {
+    "allow_indefinite": False,
+    "allow_duplicate_keys": False,
+    "max_depth": MAX_DEPTH,
+    "tag_hook": _refuse_tag,
+    "semantic_decoders": dict.fromkeys(_TAGS, _refuse_tag),
+}
+"""The knobs of cbor2 that our rules need."""
+
+_Decode = Callable[[], Any]
+
+_LARGE = 65_536
+"""A decoder keeps the bytes it read last: those of large items are let go with it."""
+
+
+class _Source:
+    """The file that a decoder reads. It gives everything at once, and hears what was not needed: a decoder puts back
+    what follows the item, which is how trailing bytes are told without a second look or a copy."""
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return 0
+
+    def read(self, _: int) -> bytes:
+        data, self.data = self.data, b""
+        return data
+
+    def seek(self, offset: int, _whence: int = 0) -> NoReturn:
+        raise ValueError(f"{-offset} bytes follow the CBOR item: a body is exactly one item")
+
+
+def _new_decoder() -> tuple[_Source, _Decode]:
+    source = _Source()
+    return source, cbor2.CBORDecoder(source, **STRICT).decode  # type: ignore[arg-type]
+
+
+_idle: list[tuple[_Source, _Decode]] = []
+"""Decoders that wait for work, one for each thread that ever decoded at the same time as others: making one takes as
+long as decoding a frame."""
+
+
+def decode_value(data: bytes) -> Any:
+    """Decode exactly one CBOR item under the strict rules; raises RemoteProtocolError."""
+    try:
+        decoder = _idle.pop()
+    except IndexError:
+        decoder = _new_decoder()
+    source, decode = decoder
+    source.data = data
+    try:
+        value = decode()
+    except Exception as error:  # noqa: BLE001 - cbor2 raises many kinds for bad input; all mean the same here
+        raise RemoteProtocolError(f"not one strict CBOR item: {_reason(error)}") from None
+    if len(data) < _LARGE:
+        _idle.append(decoder)
+    return value
+
+
+def encode_value(value: Any) -> bytes:
+    """Encode one value; raises LocalProtocolError for what CBOR cannot hold."""
+    try:
+        return cbor2.dumps(value)
+    except Exception as error:  # noqa: BLE001 - same: the encoder's kinds are many, the meaning is one
+        raise LocalProtocolError(f"cannot be encoded as CBOR: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def _check_decoder() -> None:
+    """Make sure that this release of cbor2 puts back what it does not need: all strictness about it rests on that."""
+    try:
+        decode_value(b"\x00\x00")
+    except RemoteProtocolError:
+        return
+    raise ImportError(f"cbor2 {cbor2.__file__} does not tell of bytes after an item: install cbor2 6.3")
+
+
+_check_decoder()

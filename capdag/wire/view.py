@@ -1,0 +1,85 @@
+"""A checked frame as routers and links see it (protocol-spec/wire.md, Routing)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from .frame import Frame, FrameType, MessageId, show_id
+
+WIDTHS = {0x18: 1, 0x19: 2, 0x1A: 4, 0x1B: 8}
+"""First byte of an unsigned integer of more than one byte, and how many follow it."""
+
+
+ChunkPlaces = tuple[int, int, int]
+"""Where in the body of a CHUNK its payload begins, how long it is, and where its chunk_index begins. The checksum
+follows: key 16, `1b`, 8 bytes."""
+
+_checksum_at = struct.Struct(">Q").unpack_from
+
+
+class FrameView:
+    """A checked header over the original bytes: what routers look at and links carry.
+
+    `body` is the encoded frame without its length prefix. `fields`, the map of integer keys, is made when it is first
+    asked for where `places` are known instead.
+    """
+
+    __slots__ = ("_fields", "_places", "body", "id", "seq", "stream_id", "type", "xid")
+
+    def __init__(
+        self, body: bytes, kind: FrameType, rid: MessageId, seq: int, xid: MessageId | None, stream_id: str | None,
+        fields: dict[int, Any] | None, places: ChunkPlaces | None = None,
+    ) -> None:  # fmt: skip
+        self.body = body
+        self.type = kind
+        self.id = rid
+        self.seq = seq
+        self.xid = xid
+        self.stream_id = stream_id
+        self._fields = fields
+        self._places = places
+
+    @property
+    def fields(self) -> dict[int, Any]:
+        """The decoded map. Not to be changed."""
+        if self._fields is None:
+            self._fields = self._read_chunk()
+        return self._fields
+
+    def _read_chunk(self) -> dict[int, Any]:
+        assert self._places is not None
+        (payload, size, at), body = self._places, self.body
+        index, end = body[at], at + 3
+        if index > 0x17:
+            end += WIDTHS[index]
+            index = int.from_bytes(body[at + 1 : end - 2], "big")
+        data, (checksum,) = body[payload : payload + size], _checksum_at(body, end)
+        if self.xid is None:
+            return {0: 6, 1: 3, 2: self.id, 3: self.seq, 6: data, 11: self.stream_id, 14: index, 16: checksum}
+        return {
+            0: 6, 1: 3, 2: self.id, 3: self.seq, 6: data, 11: self.stream_id, 13: self.xid, 14: index, 16: checksum,
+        }  # fmt: skip
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The meta map, empty if absent."""
+        return self.fields.get(5) or {}
+
+    @property
+    def payload_size(self) -> int:
+        """Payload bytes (0 if absent)."""
+        return self._places[1] if self._places is not None else len(self.fields.get(6) or b"")
+
+    def frame(self) -> Frame:
+        """Build the `Frame`, without a second decode."""
+        return Frame.of(self.fields, self.body)
+
+    def routed(self, body: bytes, xid: MessageId) -> FrameView:
+        """Return the same frame with a routing id: `body` is this one's with one more pair at its end."""
+        fields = None if self._fields is None else {**self._fields, 13: xid}
+        return FrameView(body, self.type, self.id, self.seq, xid, self.stream_id, fields, self._places)
+
+    def __repr__(self) -> str:
+        return f"<{self.type.name} rid={show_id(self.id)} xid={show_id(self.xid)} seq={self.seq} {len(self.body)} B>"
