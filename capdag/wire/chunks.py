@@ -8,7 +8,7 @@ full check: bytes that are equal to good ones are good. Writing: the bytes are p
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from .frame import PROTOCOL_VERSION, FrameType, MessageId
 from .view import WIDTHS, FrameView
@@ -16,14 +16,8 @@ from .view import WIDTHS, FrameView
 _CHUNK = FrameType.CHUNK
 
 
-class _Stream(NamedTuple):
-    """A stream of which a CHUNK has been read. `tail` are the bytes from the end of the payload to the index."""
-
-    tail: bytes
-    rid: MessageId
-    xid: MessageId | None
-    stream_id: str
-
+_Stream = tuple[bytes, MessageId, MessageId | None, str]
+"""A stream of which a CHUNK has been read: the bytes from the end of its payload to the index, RID, XID, stream_id."""
 
 _START = bytes((0, PROTOCOL_VERSION, 1, int(_CHUNK), 2, 0x50))
 """Keys 0 and 1 with their values, key 2 and the head of a RID of 16 bytes, after the head of the map."""
@@ -91,7 +85,7 @@ def remember(view: FrameView) -> None:
         if len(_known) >= _MAX_REQUESTS:
             forget_streams()
         streams = _known.setdefault(body[:_PREFIX], [])
-        streams.insert(0, _Stream(body[tail : last + 1], view.id, view.xid, view.fields[11]))
+        streams.insert(0, (body[tail : last + 1], view.id, view.xid, view.fields[11]))
         del streams[_MAX_STREAMS:]
 
 
