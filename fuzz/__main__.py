@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,36 +42,51 @@ class Run(NamedTuple):
     output: str
 
 
-def _engine(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fuzz.engine", target, *arguments]
+def _launcher(target: str, folder: Path) -> Path:
+    """Write the program that fuzzes a target."""
+    file = folder / "launch"
+    command = shlex.join([sys.executable, "-m", "fuzz.engine", str(file), target])
+    file.write_text(f'#!/bin/sh\ncd {shlex.quote(str(HERE.parent))} && exec {command} "$@"\n')
+    file.chmod(0o700)
+    return file
+
+
+def _fuzz(launcher: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=HERE.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        check=False,
+        [launcher, f"-max_len={LONGEST}", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", check=False,
     )  # fmt: skip
 
 
 def run(target: str, seconds: int, crashes: Path, *, keep: bool) -> Run:
     """Fuzz one target for so long; what breaks it is written to a file of `crashes`."""
-    kept = [folder for folder in (HERE / "corpus" / target, HERE / "crashes" / target) if folder.is_dir()]
+    corpus = HERE / "corpus" / target
+    known = [str(folder) for folder in (corpus, HERE / "crashes" / target) if folder.is_dir()]
     with tempfile.TemporaryDirectory(prefix=f"fuzz-{target}-") as work:
-        grown, first = Path(work, "grown"), Path(work, "seeds")
+        grown, first, launcher = Path(work, "grown"), Path(work, "seeds"), _launcher(target, Path(work))
         grown.mkdir()
         first.mkdir()
         for number, seed in enumerate(first_inputs(target)):
             (first / f"{number:04}").write_bytes(seed)
-        done = _engine(
-            target, f"-max_total_time={seconds}", f"-max_len={LONGEST}", f"-rss_limit_mb={MEMORY_MB}",
-            f"-timeout={INPUT_SECONDS}", f"-artifact_prefix={crashes / target}-", "-print_final_stats=1",
-            str(grown), str(first), *map(str, kept),
+        done = _fuzz(
+            launcher, f"-max_total_time={seconds}", f"-rss_limit_mb={MEMORY_MB}", f"-timeout={INPUT_SECONDS}",
+            f"-artifact_prefix={crashes / target}-", "-print_final_stats=1", str(grown), str(first), *known,
         )  # fmt: skip
         if keep and done.returncode == 0:
-            corpus = HERE / "corpus" / target
-            corpus.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(first, known := Path(work, "known"))
-            _engine(target, "-merge=1", f"-max_len={LONGEST}", str(known), str(corpus), str(grown))
-            for new in {one.name for one in known.iterdir()} - {one.name for one in first.iterdir()}:
-                shutil.copy(known / new, corpus / new)
+            _keep(launcher, corpus, first, grown)
     return _told(target, done)
+
+
+def _keep(launcher: Path, corpus: Path, first: Path, grown: Path) -> None:
+    """Make the corpus the least that reaches, with the seeds, all that is reached now."""
+    merged, known = grown.parent / "merged", set(os.listdir(first))
+    shutil.copytree(first, merged)
+    corpus.mkdir(parents=True, exist_ok=True)
+    _fuzz(launcher, "-merge=1", str(merged), str(corpus), str(grown))
+    shutil.rmtree(corpus)
+    corpus.mkdir()
+    for name in set(os.listdir(merged)) - known:
+        shutil.copy(merged / name, corpus / name)
 
 
 def _told(target: str, done: subprocess.CompletedProcess[str]) -> Run:

@@ -1,4 +1,7 @@
-"""The process in which one target is fuzzed: `python -m fuzz.engine TARGET` and libFuzzer's own arguments."""
+"""The process in which one target is fuzzed: `python -m fuzz.engine LAUNCHER TARGET` and libFuzzer's own arguments.
+
+LAUNCHER is a program that starts this one with the same target: libFuzzer starts itself again to merge a corpus.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import atheris
 from fuzz.targets import load
 
 if __name__ == "__main__":
-    name = sys.argv.pop(1)
+    _, launcher, name, *arguments = sys.argv
     with atheris.instrument_imports(include=["capdag"]):
         target = load(name)
-    atheris.Setup(sys.argv, target.check)
+    atheris.Setup([launcher, *arguments], target.check)
     atheris.Fuzz()

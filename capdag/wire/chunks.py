@@ -76,12 +76,14 @@ def remember(view: FrameView) -> None:
     if tuple(view.fields) not in _KEYS or not body.startswith(_START, 1) or body[_PREFIX - 1] != 3:
         return
     at = _end(body, _PREFIX)
+    if body[at] != 6:
+        return
     tail = after = _end(body, at + 1)
-    plain = body[at] == 6
     for key in (11, 14) if view.xid is None else (11, 13, 14):
-        plain = plain and body[after] == key
+        if body[after] != key:
+            return
         last, after = after, _end(body, after + 1)
-    if plain and last - tail < _LONGEST_TAIL:
+    if last - tail < _LONGEST_TAIL:
         if len(_known) >= _MAX_REQUESTS:
             forget_streams()
         streams = _known.setdefault(body[:_PREFIX], [])

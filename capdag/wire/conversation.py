@@ -27,6 +27,9 @@ from .view import FrameView
 
 _T = FrameType
 _FLOWS = frozenset({_T.STREAM_START, _T.CHUNK, _T.STREAM_END, _T.END, _T.ERR})
+_ASKERS = frozenset({Direction.HOST_TO_CARTRIDGE, Direction.SWITCH_TO_HOST})
+"""Who asks the other side for its identity. The other way round it is a request like any other."""
+
 _BY_REQUESTER = frozenset({_T.REQ, _T.CANCEL, _T.CLOSE_STREAM})
 
 
@@ -175,7 +178,7 @@ class Conversation:
         if verdict is Verdict.COUNT:
             return self._lost(view)
         if request.life.state is RequestState.NONE:
-            if request.asks_identity and is_success(view.meta):
+            if request.asks_identity and is_success(view.meta) and place.key[0] in _ASKERS:
                 self._sides[self._other[place.key[0]]].prove()
             self._release(place)
         return verdict

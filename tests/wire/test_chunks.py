@@ -77,6 +77,19 @@ def test_one_changed_byte_reads_the_same_whether_the_stream_is_known_or_not(
     assert read(bytes(body)) == known
 
 
+@pytest.mark.parametrize("key", [b"\x06", b"\x0b", b"\x0d", b"\x0e", b"\x10", b"\x03"])
+def test_a_key_in_a_longer_form_is_read_slowly(key: bytes) -> None:
+    pieces = [
+        b"\xa9\x00\x06\x01\x03\x02\x50" + RID, b"\x03", b"\x07", b"\x06", b"\x42\x5f\xff", b"\x0b", b"\x61s",
+        b"\x0d", b"\x09", b"\x0e", b"\x00", b"\x10", b"\x1b" + bytes(8),
+    ]  # fmt: skip
+    body = b"".join(b"\x18" + piece if piece == key else piece for piece in pieces)
+    forget_streams()
+    view = inspect(body)
+    assert (view.seq, view.xid, view.stream_id, view.fields[14]) == (7, 9, "s", 0)
+    assert read_known(body) is None
+
+
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_a_body_that_is_cut_or_followed_is_refused(cut: int) -> None:
     body = encode_frame(plain())

@@ -145,6 +145,13 @@ def test_before_policy_only_identity_is_served() -> None:
     assert LinkSide(DOWN, LinkState.GREETED).take(frame(_T.REQ)).verdict is Verdict.REFUSE
 
 
+def test_the_identity_that_a_cartridge_asks_for_proves_nothing_about_its_host() -> None:
+    conversation = Conversation(LinkKind.PIPE, state=LinkState.OPEN)
+    conversation.take(UP, frame(_T.REQ, cap=IDENTITY_CAP))
+    assert conversation.take(DOWN, frame(_T.END, meta={"exit_code": 0})) is Verdict.TAKE
+    assert (conversation.state(DOWN), len(conversation)) == (LinkState.OPEN, 0)
+
+
 @pytest.mark.parametrize("direction", Direction)
 def test_what_cannot_be_read_ends_the_link(direction: Direction) -> None:
     side = LinkSide(direction)
