@@ -79,14 +79,15 @@ def run(target: str, seconds: int, crashes: Path, *, keep: bool) -> Run:
 
 def _keep(launcher: Path, corpus: Path, first: Path, grown: Path) -> None:
     """Make the corpus the least that reaches, with the seeds, all that is reached now."""
-    merged, known = grown.parent / "merged", set(os.listdir(first))
+    merged = grown.parent / "merged"
     shutil.copytree(first, merged)
     corpus.mkdir(parents=True, exist_ok=True)
     _fuzz(launcher, "-merge=1", str(merged), str(corpus), str(grown))
     shutil.rmtree(corpus)
     corpus.mkdir()
-    for name in set(os.listdir(merged)) - known:
-        shutil.copy(merged / name, corpus / name)
+    for found in merged.iterdir():
+        if not (first / found.name).exists():
+            shutil.copy(found, corpus)
 
 
 def _told(target: str, done: subprocess.CompletedProcess[str]) -> Run:
