@@ -1,7 +1,7 @@
 """The public `capdag` package as a black box: decodes and encodes frames, on its public API alone.
 
-Runs in that package's own environment (`.venv-peer`), never in ours; `benchmarks.codec` asks. A line in is a JSON object
-with `body` (hex) and `loops`; the line out holds the seconds that decoding and encoding took.
+Runs in that package's own environment (`.venv-peer`), never in ours; `benchmarks.codec` asks. A line in is a JSON
+object with `body` (hex) and `loops`; the line out holds the seconds that decoding and encoding took.
 """
 
 from __future__ import annotations
