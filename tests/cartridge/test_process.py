@@ -33,7 +33,7 @@ def test_what_is_printed_lands_on_stderr() -> None:
 
 def test_started_directly_it_takes_the_descriptors_in_run() -> None:
     with cartridge(
-        (sys.executable, "-c", "from cartridges.echo.main import cartridge as c; print(); c.run()")
+        (sys.executable, "-c", "from cartridges.echo.main import cartridge as c; print(flush=True); c.run()")
     ) as driver:
         # What was printed before run() did reach the host. That is what the launcher is for.
         assert os.read(driver.stdout, 1) == b"\n"
