@@ -147,3 +147,42 @@ def test_any_bytes_give_a_frame_or_a_remote_error(data: bytes) -> None:
     except RemoteProtocolError:
         return
     encode_frame(view.frame())
+
+
+def test_a_frame_of_a_view_can_be_changed_without_changing_the_view() -> None:
+    view = inspect(encode_frame(Frame(FrameType.LOG, RID, 3, meta={"level": "info"})))
+    frame = view.frame()
+    frame.routing_id, frame.seq, frame.meta = 9, 4, None
+    assert view.fields == {0: 6, 1: 5, 2: RID, 3: 3, 5: {"level": "info"}}
+    assert frame.fields() == {0: 6, 1: 5, 2: RID, 3: 4, 13: 9}
+    frame.stream_id = "s"
+    assert list(frame.fields()) == [0, 1, 2, 3, 11, 13]
+    assert inspect(encode_frame(frame)).frame() == frame
+
+
+@pytest.mark.parametrize("key", [True, 3, "22", 2.0])
+def test_extra_keys_are_integers_that_are_not_known(key: Any) -> None:
+    with pytest.raises(LocalProtocolError, match="extra holds unknown integer keys"):
+        Frame(FrameType.LOG, RID, extra={key: 1})
+
+
+@pytest.mark.parametrize("body", [{0: 6, True: 7, 2: 5, 3: 0}, {0: 6, 1: 7, 2.0: 5, 3: 0}, {False: 6, 1: 7, 2: 5}])
+def test_keys_that_equal_integers_are_none(body: dict[Any, Any]) -> None:
+    inspect(cbor2.dumps({0: 6, 1: 7, 2: 5, 3: 0}))  # a shape that is known
+    with pytest.raises(RemoteProtocolError, match="frame keys are integers"):
+        inspect(cbor2.dumps(body))
+
+
+def test_what_an_unknown_key_holds_is_plain_too() -> None:
+    good = {0: 6, 1: 7, 2: 5, 3: 0, 22: [1]}
+    inspect(cbor2.dumps(good))
+    with pytest.raises(RemoteProtocolError, match="key 22 holds list"):
+        inspect(cbor2.dumps({**good, 22: [cbor2.CBORSimpleValue(99)]}))
+    with pytest.raises(RemoteProtocolError):
+        inspect(cbor2.dumps({**good, 5: {"a": cbor2.undefined}}))
+
+
+def test_integers_past_64_bits_are_not_written() -> None:
+    for wrong in ({"seq": 2**64}, {"credit": 2**64}, {"meta": {"n": 2**70}}):
+        with pytest.raises(LocalProtocolError):
+            encode_frame(Frame(FrameType.CREDIT, RID, **{"credit": 1, **wrong}))  # type: ignore[arg-type]
