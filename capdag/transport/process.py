@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
@@ -100,23 +101,38 @@ def spawn(
     if not command:
         raise SpawnError("cannot start an empty command: give the program and its arguments as a list")
     at_spawn = _oom_kills.count()
-    try:
-        popen = subprocess.Popen(
-            list(command),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            close_fds=True,
-            cwd=cwd,
-            env=env,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise SpawnError(f"cannot start {shlex.join(command)}: {_reason(error, command[0], cwd)}") from error
-    if guardian is not None:
-        guardian.add_group(popen.pid)
-    return ChildProcess(popen, guardian, at_spawn)
+    # The pipes are opened here: where descriptors run out, Pythons before 3.11.4 lose those they have opened.
+    with ExitStack() as ours, ExitStack() as theirs:
+        try:
+            (stdin, to_child), (from_child, stdout), (complaints, stderr) = (
+                _pipe(ours, theirs, i > 0) for i in range(3)
+            )
+            popen = subprocess.Popen(
+                list(command),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                close_fds=True,
+                cwd=cwd,
+                env=env,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise SpawnError(f"cannot start {shlex.join(command)}: {_reason(error, command[0], cwd)}") from error
+        if guardian is not None:
+            guardian.add_group(popen.pid)
+        child = ChildProcess(popen, (to_child, from_child, complaints), guardian, at_spawn)
+        ours.pop_all()
+    return child
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack, reads: bool) -> tuple[IO[bytes], IO[bytes]]:
+    """Open a pipe that we read from, or write to; each end is closed by its owner's stack. Returns (read, write)."""
+    ends = os.pipe()
+    read, write = os.fdopen(ends[0], "rb", buffering=0), os.fdopen(ends[1], "wb", buffering=0)
+    (ours if reads else theirs).callback(read.close)
+    (theirs if reads else ours).callback(write.close)
+    return read, write
 
 
 def _reason(error: OSError | ValueError, program: str, cwd: str | os.PathLike[str] | None) -> str:
@@ -148,20 +164,21 @@ class ChildProcess:
     `close_*` of its pipe is called: a number that is still in use could by then name another file.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], guardian: Guardian | None, oom_kills_at_spawn: int) -> None:
-        assert popen.stdin is not None
-        assert popen.stdout is not None
-        assert popen.stderr is not None
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        pipes: tuple[IO[bytes], IO[bytes], IO[bytes]],
+        guardian: Guardian | None,
+        oom_kills_at_spawn: int,
+    ) -> None:
         self._popen = popen
         self._guardian = guardian
         self._oom_kills_at_spawn = oom_kills_at_spawn
         self._status: ExitStatus | None = None
         self._sent_kill = False
-        self._stdin, self._stdout, self._stderr = popen.stdin, popen.stdout, popen.stderr
+        self._stdin, self._stdout, self._stderr = pipes
         self.pid = popen.pid
-        self.stdin_fd = popen.stdin.fileno()
-        self.stdout_fd = popen.stdout.fileno()
-        self.stderr_fd = popen.stderr.fileno()
+        self.stdin_fd, self.stdout_fd, self.stderr_fd = (pipe.fileno() for pipe in pipes)
         for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd):
             os.set_blocking(fd, False)
         _enlarge(self.stdin_fd)

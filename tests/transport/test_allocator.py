@@ -32,5 +32,4 @@ def page_faults(how: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is tuned")
 def test_blocks_as_large_as_a_frame_are_reused() -> None:
-    assert page_faults("leave") > 10_000
-    assert page_faults("keep") < 1_000
+    assert page_faults("keep") * 5 < page_faults("leave")

@@ -47,9 +47,9 @@ async def test_the_guardian_is_apart_from_its_host() -> None:
     async with open_guardian("run-1") as guardian:
         process = psutil.Process(guardian.pid)
         assert os.getsid(guardian.pid) == guardian.pid != os.getsid(0)
+        await wait_ready(process)
         assert "CAPDAG_RUN_ID" not in process.environ()
         assert process.environ()["CAPDAG_GUARDIAN_OF"] == "run-1"
-        await wait_ready(process)
         assert len({file.readlink() for file in open_files(process)}) == 2  # its end of the pipe, and /dev/null
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             process.send_signal(sig)
