@@ -56,6 +56,12 @@ async def test_text_comes_back_in_capitals_and_the_manifest_is_advertised() -> N
         assert set(cartridge["pools"]) == {IDENTITY_CAP, ECHO, UPPER, "all"}
 
 
+async def test_a_request_may_say_less_than_the_cap() -> None:
+    async with served() as stack:
+        answer = await stack.client.collect("cap:node-echo", [Argument("media:octets", b"less")])
+        assert answer.streams[0].values == [b"less"]
+
+
 async def test_many_at_once_in_a_window_of_one() -> None:
     limits = Limits(max_frame=70_000, max_chunk=1_000, max_reorder_buffer=64, initial_credit=1)
     data = [bytes([number]) * 20_000 for number in range(10)]

@@ -174,6 +174,13 @@ const WORK = {
   [UPPER]: { media: "media:enc=utf-8", change: (payload) => encode(decode(payload).toString().toUpperCase()) },
 };
 
+// A requester's cap URN may say less than ours, or more; the host has matched them. A tag tells which of ours it found.
+function workFor(urn) {
+  if (urn === IDENTITY) return WORK[IDENTITY];
+  if (/[:;]node-echo(;|$)/.test(urn)) return WORK[ECHO];
+  return /[:;]node-upper(;|$)/.test(urn) ? WORK[UPPER] : undefined;
+}
+
 const requests = new Map();
 const key = (id) => (Buffer.isBuffer(id) ? id.toString("hex") : `n${id}`);
 let greeted = false;
@@ -196,12 +203,17 @@ function hello(meta) {
 }
 
 function begin(frame) {
-  const work = WORK[frame.get(10)];
+  const [urn, id, xid] = [frame.get(10), frame.get(2), frame.get(13)];
+  if (requests.has(key(id))) {
+    const meta = { code: "PROTOCOL_VIOLATION", message: "this id is live", attribution_class: "internal" };
+    return requests.get(key(id)).xid === xid ? undefined : send(ERR, id, { 5: meta, 13: xid });
+  }
+  const work = workFor(urn);
   const request = new Request(frame, work);
-  if (requests.has(key(request.id))) return;
-  requests.set(key(request.id), request);
-  if (policy === null && frame.get(10) !== IDENTITY) request.fail("PROTOCOL_VIOLATION", "internal", "a REQ came before POLICY");
-  else if (work === undefined) request.fail("NO_HANDLER", "environment", `nothing here serves ${frame.get(10)}`);
+  requests.set(key(id), request);
+  if (urn === undefined) request.fail("INVALID_REQUEST", "input", "a REQ names a cap in key 10");
+  else if (policy === null && urn !== IDENTITY) request.fail("PROTOCOL_VIOLATION", "internal", "a REQ came before POLICY");
+  else if (work === undefined) request.fail("NO_HANDLER", "environment", `nothing here serves ${urn}`);
 }
 
 function take(frame) {
