@@ -9,12 +9,12 @@ from functools import partial
 
 import trio
 
-from capdag.client import Client, Value
+from capdag.cartridge.terminal import Sidelines, render_value
+from capdag.client import CallEvent, Client, Logged, Value
 from capdag.config import Config
 from capdag.relay import Switch, open_switch
 from capdag.wire import IDENTITY_CAP
 
-from ._answer import Sidelines, render_value
 from ._arguments import NotServedError, find_capability, read_arguments
 from ._failure import FAILED, INTERRUPTED, CallEndedError
 from ._learn import learn_caps
@@ -64,14 +64,21 @@ async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -
     try:
         async with Client(switch).call(asked, arguments) as call:
             async for batch in call.batches():
-                sidelines.show(batch)
-                data = b"".join(render_value(event, as_json=as_json) for event in batch if isinstance(event, Value))
+                for event in batch:
+                    if isinstance(event, Logged):
+                        sidelines.show(event.record)
+                sys.stderr.flush()
+                data = b"".join(_render(event, as_json) for event in batch)
                 if data:
                     sidelines.clear()
                     # In a thread: a reader of the pipe who takes his time must not stop the heartbeats.
                     await trio.to_thread.run_sync(_write, data, abandon_on_cancel=True)
     finally:
         sidelines.clear()
+
+
+def _render(event: CallEvent, as_json: bool) -> bytes:
+    return render_value(event.stream, event.value, event.meta, as_json=as_json) if isinstance(event, Value) else b""
 
 
 def _write(data: bytes) -> None:

@@ -1,4 +1,7 @@
-"""How a call's events look: the answer as bytes for stdout, progress and messages on stderr."""
+"""How a call looks to a person: its answer as bytes for stdout, progress and messages on stderr, and its failure.
+
+Command mode and `capdag call` show the same.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ import base64
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from capdag.client import Logged, Value
-from capdag.wire import LogRecord
+from capdag.wire import LogRecord, StreamHead
 
 _BAR_WIDTH = 30
 _ERASE_LINE = "\r\x1b[K"
@@ -18,19 +20,23 @@ _BETWEEN_LINES = 1.0
 """Seconds between two lines of progress where there is no terminal."""
 
 
-def render_value(event: Value, *, as_json: bool) -> bytes:
+def render_value(stream: StreamHead, value: Any, meta: Mapping[str, Any], *, as_json: bool) -> bytes:
     """Return what stdout gets for one value.
 
     Raw bytes for a piece of the main scalar output; for everything else, and for that too with `as_json`, one line of
     JSON. Named outputs and `as_json` wrap the value, so that a line says where it belongs.
     """
-    stream, value = event.stream, event.value
     if as_json or stream.output is not None:
-        wrapped = {"output": stream.output, "media": stream.media_urn, "value": value, "meta": dict(event.meta)}
+        wrapped = {"output": stream.output, "media": stream.media_urn, "value": value, "meta": dict(meta)}
         return _json_line({key: part for key, part in wrapped.items() if part or key == "value"})
-    if stream.is_sequence or not isinstance(value, (bytes, str)):
-        return _json_line(value)
-    return value if isinstance(value, bytes) else value.encode()
+    return _json_line(value) if stream.is_sequence else render_raw(value)
+
+
+def render_raw(value: Any) -> bytes:
+    """Return bytes as they are, text as UTF-8, and anything else as one line of JSON."""
+    if isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else _json_line(value)
 
 
 def _json_line(value: object) -> bytes:
@@ -58,14 +64,8 @@ class Sidelines:
         self._on_terminal = stream.isatty()
         self._bar_shown = False
 
-    def show(self, events: Iterable[object]) -> None:
-        """Show what of these events is progress or a message."""
-        for event in events:
-            if isinstance(event, Logged):
-                self._show(event.record)
-        self._stream.flush()
-
-    def _show(self, record: LogRecord) -> None:
+    def show(self, record: LogRecord) -> None:
+        """Show progress or a message. It is seen once the stream is flushed."""
         if record.progress is None:
             self.clear()
             self._stream.write(f"{record.level}: {record.message}\n")

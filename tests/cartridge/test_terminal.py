@@ -1,0 +1,80 @@
+"""How an answer and its progress look: on a terminal, and where there is none."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from capdag.cartridge.terminal import Sidelines, render_raw, render_value
+from capdag.wire import LogRecord, StreamHead
+
+SCALAR = StreamHead("s", "media:text", is_sequence=False, unbounded=False, output=None, meta={})
+ITEMS = SCALAR._replace(is_sequence=True)
+NAMED = SCALAR._replace(output="media:notes")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_line_a_second_and_the_last_one() -> None:
+    stream, ticks = io.StringIO(), itertools.count()
+    sidelines = Sidelines(stream, clock=lambda: next(ticks) / 1000)
+    for step in range(2001):
+        sidelines.show(LogRecord("info", f"{step}", step / 2000))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "progress 0%: 0"
+    assert lines[-1] == "progress 100%: 2000"
+    assert 3 <= len(lines) <= 5
+
+
+def test_messages_are_never_held_back() -> None:
+    stream = io.StringIO()
+    sidelines = Sidelines(stream, clock=lambda: 0.0)
+    for step in range(5):
+        sidelines.show(LogRecord("warn", f"{step}", None))
+    assert stream.getvalue() == "".join(f"warn: {step}\n" for step in range(5))
+
+
+def test_a_terminal_has_a_bar_that_is_taken_away_for_other_words() -> None:
+    stream = Terminal()
+    sidelines = Sidelines(stream)
+    sidelines.show(LogRecord("progress", "half", 0.5))
+    assert stream.getvalue() == "\r\x1b[K[" + "#" * 15 + "-" * 15 + "]  50% half"
+    sidelines.show(LogRecord("warn", "careful"))
+    assert stream.getvalue().endswith("half\r\x1b[Kwarn: careful\n")
+    before = stream.getvalue()
+    sidelines.clear()
+    assert stream.getvalue() == before
+
+
+@pytest.mark.parametrize(
+    ("stream", "value", "meta", "shown"),
+    [
+        (SCALAR, b"\x00\xff", {}, b"\x00\xff"),
+        (SCALAR, "ü", {}, "ü".encode()),
+        (SCALAR, 1.5, {}, b"1.5\n"),
+        (ITEMS, "ü", {"index": 1}, '"ü"\n'.encode()),
+        (ITEMS, {"a": b"\x01", 2: None}, {}, b'{"a": {"base64": "AQ=="}, "2": null}\n'),
+        (NAMED, 1, {"m": 2}, b'{"output": "media:notes", "media": "media:text", "value": 1, "meta": {"m": 2}}\n'),
+    ],
+)  # fmt: skip
+def test_values_are_bytes_as_they_are_and_items_lines_of_json(
+    stream: StreamHead, value: Any, meta: Mapping[str, Any], shown: bytes
+) -> None:
+    assert render_value(stream, value, meta, as_json=False) == shown
+
+
+def test_as_json_every_value_says_where_it_belongs() -> None:
+    assert render_value(SCALAR, 0, {}, as_json=True) == b'{"media": "media:text", "value": 0}\n'
+
+
+def test_raw_items_have_nothing_between_them() -> None:
+    assert [render_raw(item) for item in (b"a", "b", [1])] == [b"a", b"b", b"[1]\n"]
