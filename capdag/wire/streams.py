@@ -6,6 +6,7 @@ Routers do not use this: checksums and counts are checked at the ends only.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from capdag.errors import RemoteProtocolError
@@ -46,6 +47,24 @@ class Received(NamedTuple):
     grant_now: int
 
 
+class StreamRule(Enum):
+    """The rules of streams, for whoever has to say which one was broken."""
+
+    LIFE = auto()
+    """What may come when: `STREAM_LIFE`, and the number of streams."""
+    INDEX = auto()
+    CHECKSUM = auto()
+    COUNT = auto()
+
+
+class BrokenStreamError(RemoteProtocolError):
+    """The sender of a stream broke `rule`."""
+
+    def __init__(self, rule: StreamRule, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
 class InStream:
     """One incoming stream. Every method raises RemoteProtocolError when the sender breaks a rule."""
 
@@ -67,7 +86,7 @@ class InStream:
         """Let something happen to the stream, as its table says."""
         cell = self._life.take(event)
         if cell.verdict is Verdict.VIOLATE:
-            raise RemoteProtocolError(cell.why.format(type=event, stream=self.head.stream_id))
+            raise BrokenStreamError(StreamRule.LIFE, cell.why.format(type=event, stream=self.head.stream_id))
 
     def chunk(self, view: FrameView) -> Received:
         """Take a CHUNK: check credit, index, checksum and value."""
@@ -79,9 +98,11 @@ class InStream:
             raise CreditViolationError(f"CREDIT_VIOLATION: {why.format(stream=name)}")
         index, payload = view.fields[14], view.fields.get(6) or b""
         if index != self._chunks:
-            raise RemoteProtocolError(f"stream {name!r}: CHUNK {index} came where {self._chunks} was due")
+            raise BrokenStreamError(
+                StreamRule.INDEX, f"stream {name!r}: CHUNK {index} came where {self._chunks} was due"
+            )
         if fnv1a_64(payload) != view.fields[16]:
-            raise RemoteProtocolError(f"stream {name!r}: CHUNK {index} has a wrong checksum")
+            raise BrokenStreamError(StreamRule.CHECKSUM, f"stream {name!r}: CHUNK {index} has a wrong checksum")
         self._chunks += 1
         if not self.head.is_sequence:
             return Received([decode_value(payload)], view.meta, 1, 0)
@@ -100,7 +121,9 @@ class InStream:
         name, count = self.head.stream_id, view.fields.get(15)
         self.move(StreamEvent.STREAM_END)
         if count is not None and count != self._chunks:
-            raise RemoteProtocolError(f"stream {name!r} ended with chunk_count {count} after {self._chunks} CHUNKs")
+            raise BrokenStreamError(
+                StreamRule.COUNT, f"stream {name!r} ended with chunk_count {count} after {self._chunks} CHUNKs"
+            )
 
 
 class CreditViolationError(RemoteProtocolError):
@@ -128,7 +151,7 @@ class InStreams:
         if stream_id in self._streams:
             self._streams[stream_id].move(StreamEvent.START)
         if len(self._streams) >= self._max_streams:
-            raise RemoteProtocolError(f"more than {self._max_streams} streams in one request")
+            raise BrokenStreamError(StreamRule.LIFE, f"more than {self._max_streams} streams in one request")
         fields = view.fields
         head = StreamHead(stream_id, media, fields.get(17) is True, fields.get(20) is True, fields.get(21), view.meta)
         stream = InStream(head, self._initial_credit, self._max_item)
@@ -140,9 +163,8 @@ class InStreams:
         stream = self._streams.get(view.stream_id or "")
         if stream is None:
             (event, *_) = STREAM_EVENTS[view.type]
-            raise RemoteProtocolError(
-                STREAM_LIFE[StreamState.NONE][event].why.format(type=event, stream=view.stream_id)
-            )
+            why = STREAM_LIFE[StreamState.NONE][event].why
+            raise BrokenStreamError(StreamRule.LIFE, why.format(type=event, stream=view.stream_id))
         return stream
 
     def check_ended(self) -> None:

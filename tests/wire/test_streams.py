@@ -24,6 +24,7 @@ from capdag.wire import (
     scalar_payloads,
     view_of,
 )
+from capdag.wire.streams import BrokenStreamError, StreamRule
 
 
 def start(stream_id: str = "s", **fields: Any) -> FrameView:
@@ -64,6 +65,20 @@ def test_a_scalar_stream_gives_a_value_a_chunk() -> None:
 def test_bad_chunks(view: FrameView, complaint: str) -> None:
     with pytest.raises(RemoteProtocolError, match=complaint):
         opened().chunk(view)
+
+
+def test_a_broken_rule_is_named() -> None:
+    broken = {
+        StreamRule.INDEX: lambda stream: stream.chunk(chunk(1, b"\x00")),
+        StreamRule.CHECKSUM: lambda stream: stream.chunk(chunk(0, b"\x00", checksum=1)),
+        StreamRule.COUNT: lambda stream: stream.end(end(1)),
+        StreamRule.LIFE: lambda stream: (stream.end(end(0)), stream.end(end(0))),
+    }
+    assert set(broken) == set(StreamRule)
+    for rule, act in broken.items():
+        with pytest.raises(BrokenStreamError) as caught:
+            act(opened())
+        assert caught.value.rule is rule
 
 
 def test_stream_life() -> None:
