@@ -114,12 +114,21 @@ class CartridgeConfig(_Table, frozen=True):
     settings: dict[str, Any] = {}
 
 
+class TraceConfig(_Table, frozen=True):
+    """`[trace]`: record the frames of every cartridge in the folder `dir`, a file for each start; contents are masked
+    unless `payloads`."""
+
+    dir: str | UnsetType = UNSET
+    payloads: bool = False
+
+
 class Config(_Table, frozen=True):
     """The whole file."""
 
     gateway: GatewayConfig = GatewayConfig()
     host: HostConfig = HostConfig()
     models: ModelsConfig = ModelsConfig()
+    trace: TraceConfig = TraceConfig()
     cartridge: list[CartridgeConfig] = []
 
 

@@ -21,6 +21,7 @@ from .host import host
 from .models import models
 from .ps import ps
 from .serve import serve
+from .trace import trace
 
 __all__ = ["main"]
 
@@ -77,5 +78,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, ps, call, explain, models, host, gateway):
+for _command in (serve, ps, call, explain, models, host, gateway, trace):
     main.add_command(_command)

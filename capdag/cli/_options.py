@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from capdag.config import Config, read_config
+from capdag.errors import ConfigError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -45,6 +46,16 @@ def roster_options(command: _Command) -> _Command:
     return models_option(command)
 
 
+def trace_options(command: _Command) -> _Command:
+    """Add the options that record frames: --trace DIR and --trace-payloads."""
+    command = click.option(
+        "--trace-payloads", is_flag=True, help="With --trace: keep contents, which are masked else."
+    )(command)
+    return click.option("--trace", "trace_dir", metavar="DIR", help="Record every cartridge's frames in this folder.")(
+        command
+    )
+
+
 def listen_options(command: _Command) -> _Command:
     """Add the options that say where HTTP listens: --host, --port and --without-keys."""
     command = click.option(
@@ -74,6 +85,8 @@ def settle_config(
     host: str | None = None,
     port: int | None = None,
     without_keys: bool = False,
+    trace_dir: str | None = None,
+    trace_payloads: bool = False,
 ) -> Config:
     """Return the configuration of the file, or the defaults, with what the command line overrides.
 
@@ -85,7 +98,12 @@ def settle_config(
         config.gateway, **{key: value for key, value in asked.items() if value is not None}
     )
     models = config.models if models_dir is None else msgspec.structs.replace(config.models, dir=models_dir)
-    return msgspec.structs.replace(config, gateway=gateway, models=models)
+    trace = config.trace
+    if trace_dir is not None:
+        trace = msgspec.structs.replace(trace, dir=trace_dir, payloads=trace_payloads)
+    elif trace_payloads:
+        raise ConfigError("--trace-payloads keeps the contents of what --trace DIR records: give both")
+    return msgspec.structs.replace(config, gateway=gateway, models=models, trace=trace)
 
 
 def log_to_stderr(level: str) -> None:

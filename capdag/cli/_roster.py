@@ -6,13 +6,17 @@ import ctypes
 import logging
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
 
 from capdag.cartridge.spec import Spec
 from capdag.config import CartridgeConfig, Config, ModelsConfig, given
@@ -52,7 +56,10 @@ def read_roster(config: Config, models: Path, commands: Sequence[str] = ()) -> R
         for record in _from_spec(spec, models, config.models)
     ]
     notices += _idle_overrides(config.models, installed)
-    return Roster([*installed, *named], notices)
+    records = [*installed, *named]
+    if config.trace.dir is not UNSET:
+        records = list(traced(records, Path(config.trace.dir), payloads=config.trace.payloads))
+    return Roster(records, notices)
 
 
 def _installed_specs(notices: list[str]) -> Iterator[Spec]:
@@ -118,6 +125,18 @@ def _idle_overrides(wanted: ModelsConfig, records: Sequence[CartridgeRecord]) ->
 def _from_table(table: CartridgeConfig) -> CartridgeRecord:
     caps = [{"urn": cap} for cap in table.caps]
     return CartridgeRecord(id=table.name, command=table.command, caps=caps, settings=table.settings, env=table.env)
+
+
+def traced(records: Iterable[CartridgeRecord], folder: Path, *, payloads: bool) -> Iterator[CartridgeRecord]:
+    """Yield the records with a recorder in front of each command. Raises ConfigError for a folder that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {folder} for traces: {error.strerror}") from None
+    keep = ["--payloads"] if payloads else []
+    for record in records:
+        recorder = [sys.executable, "-m", "capdag.trace", *keep, "--into", str(folder.absolute()), record.id, "--"]
+        yield msgspec.structs.replace(record, command=[*recorder, *record.command])
 
 
 def _from_commands(commands: Sequence[str], taken: set[str]) -> Iterator[CartridgeRecord]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config
+from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config, trace_options
 
 
 @click.command()
@@ -21,6 +21,7 @@ from ._options import config_option, log_option, log_to_stderr, roster_options, 
 @click.option("--json", "as_json", is_flag=True, help="Print every value as a line of JSON that says where it belongs.")
 @config_option
 @roster_options
+@trace_options
 @log_option("warning")
 def call(
     cap: str,
@@ -29,6 +30,8 @@ def call(
     config_file: Path | None,
     models_dir: str | None,
     commands: tuple[str, ...],
+    trace_dir: str | None,
+    trace_payloads: bool,
     log_level: str,
 ) -> None:
     """Call a capability with a host of its own, and print the answer.
@@ -44,7 +47,7 @@ def call(
         --arg '{"messages": [{"role": "user", "content": "What is 2+2?"}]}'
       capdag call upper --cartridge 'node upper.mjs' --arg @letter.txt
     """
-    config = settle_config(config_file, models_dir=models_dir)
+    config = settle_config(config_file, models_dir=models_dir, trace_dir=trace_dir, trace_payloads=trace_payloads)
     log_to_stderr(log_level)
     from ._calling import run_call
 

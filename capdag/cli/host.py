@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ._endpoint import Endpoint
-from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config
+from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config, trace_options
 
 
 @click.command()
@@ -15,6 +15,7 @@ from ._options import config_option, log_option, log_to_stderr, roster_options, 
 @click.option("--connect", type=Endpoint(), help="Connect to the engine that listens on this socket.")
 @config_option
 @roster_options
+@trace_options
 @log_option("info")
 def host(
     listen: Path | None,
@@ -22,6 +23,8 @@ def host(
     config_file: Path | None,
     models_dir: str | None,
     commands: tuple[str, ...],
+    trace_dir: str | None,
+    trace_payloads: bool,
     log_level: str,
 ) -> None:
     """Run cartridges for an engine that is reached over a socket.
@@ -36,7 +39,7 @@ def host(
     """
     if (listen is None) == (connect is None):
         raise click.UsageError("give either --listen unix:PATH or --connect unix:PATH")
-    config = settle_config(config_file, models_dir=models_dir)
+    config = settle_config(config_file, models_dir=models_dir, trace_dir=trace_dir, trace_payloads=trace_payloads)
     log_to_stderr(log_level)
     from ._halves import run_host
 

@@ -6,13 +6,22 @@ from pathlib import Path
 
 import click
 
-from ._options import config_option, listen_options, log_option, log_to_stderr, roster_options, settle_config
+from ._options import (
+    config_option,
+    listen_options,
+    log_option,
+    log_to_stderr,
+    roster_options,
+    settle_config,
+    trace_options,
+)
 
 
 @click.command()
 @config_option
 @listen_options
 @roster_options
+@trace_options
 @click.option("--split", is_flag=True, help="Run the host and the gateway as two processes, joined by a socket.")
 @log_option("info")
 def serve(
@@ -22,6 +31,8 @@ def serve(
     without_keys: bool,
     models_dir: str | None,
     commands: tuple[str, ...],
+    trace_dir: str | None,
+    trace_payloads: bool,
     split: bool,
     log_level: str,
 ) -> None:
@@ -49,13 +60,22 @@ def serve(
       name = "mine"
       command = ["python3", "my_cartridge.py"]
     """
-    config = settle_config(config_file, models_dir=models_dir, host=host, port=port, without_keys=without_keys)
+    config = settle_config(
+        config_file,
+        models_dir=models_dir,
+        host=host,
+        port=port,
+        without_keys=without_keys,
+        trace_dir=trace_dir,
+        trace_payloads=trace_payloads,
+    )
     log_to_stderr(log_level)
     if split:
         from ._split import run_split
 
         shared = [*_words("--config", config_file), "--log-level", log_level]
         roster = [*_words("--models", models_dir), *(word for command in commands for word in ("--cartridge", command))]
+        roster += [*_words("--trace", trace_dir), *(["--trace-payloads"] if trace_payloads else [])]
         listen = [*_words("--host", host), *_words("--port", port), *(["--without-keys"] if without_keys else [])]
         run_split(config, host=[*shared, *roster], gateway=[*shared, *listen])
     else:

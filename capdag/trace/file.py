@@ -1,0 +1,137 @@
+"""The trace file: one JSON object a line (protocol-spec/traces.md, File)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from capdag.errors import AttributionClass, CapdagError
+
+VERSION = 1
+
+End = Literal["cartridge", "host"]
+"""Who a frame goes to."""
+
+_Seconds = Annotated[float, Meta(ge=0)]
+
+
+class TraceError(CapdagError):
+    """A trace cannot be read or used. The text names the file, the line and the remedy."""
+
+    code = "INVALID_REQUEST"
+    attribution = AttributionClass.INPUT
+
+
+class Head(Struct, tag="head", tag_field="kind", frozen=True):
+    """The first line: what was recorded. `started` is UTC, ISO 8601; `payloads` says whether contents were kept."""
+
+    version: int
+    command: list[str]
+    started: str
+    payloads: bool
+
+
+class FrameSeen(Struct, tag="frame", tag_field="kind", frozen=True):
+    """One frame: `t` seconds after the start, its receiver, its body (base64 in the file)."""
+
+    t: _Seconds
+    to: End
+    body: bytes
+
+
+class Unreadable(Struct, tag="unreadable", tag_field="kind", frozen=True):
+    """Bytes that are no frame, their beginning kept, and why. Nothing after them is read in this direction."""
+
+    t: _Seconds
+    to: End
+    data: bytes
+    error: str
+
+
+class Closed(Struct, tag="closed", tag_field="kind", frozen=True):
+    """The stream to `to` ended."""
+
+    t: _Seconds
+    to: End
+
+
+class Exited(Struct, tag="exited", tag_field="kind", frozen=True):
+    """The cartridge's process ended, by exit code or by signal."""
+
+    t: _Seconds
+    code: int | None = None
+    signal: int | None = None
+
+
+Record = FrameSeen | Unreadable | Closed | Exited
+"""What a line after the first may be."""
+
+
+class Trace(NamedTuple):
+    """A trace as read."""
+
+    head: Head
+    records: Sequence[Record]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(Head).decode
+_decode_record = msgspec.json.Decoder(Record).decode
+
+
+class TraceWriter:
+    """Writes a trace, a line at once: what was recorded is there even if everything is killed.
+
+    The file is the owner's alone (mode 0600). Raises TraceError if it cannot be made.
+    """
+
+    def __init__(self, path: Path, command: Sequence[str], *, payloads: bool) -> None:
+        self._file: IO[bytes]
+        try:
+            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
+        except FileExistsError:
+            raise TraceError(f"{path} is there already: give another name, or remove it") from None
+        except OSError as error:
+            raise TraceError(f"cannot write the trace {path}: {error.strerror}") from None
+        self.write(Head(VERSION, list(command), datetime.now(UTC).isoformat(timespec="milliseconds"), payloads))
+
+    def write(self, *lines: Head | Record) -> None:
+        """Append lines in one write. Raises OSError, as when the disk is full."""
+        self._file.write(b"".join(_encode(line) + b"\n" for line in lines))
+
+    def close(self) -> None:
+        """Close the file, once."""
+        self._file.close()
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace. A last line that was cut short by the recorder's death is left out.
+
+    Raises TraceError, naming the line, for a file that is no trace or one of a later version.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {path}: {error.strerror}") from None
+    whole = lines[:-1]  # what follows the last newline was not written to its end
+    if not whole:
+        raise TraceError(f"{path} holds no whole line: it is no trace, or its recorder was killed at once")
+    try:
+        head = _decode_head(whole[0])
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise TraceError(f"{path} is no trace: its first line is not a head ({error})") from None
+    if head.version != VERSION:
+        raise TraceError(f"{path} is of trace version {head.version} and this program reads {VERSION}: update it")
+    records: list[Record] = []
+    for number, line in enumerate(whole[1:], 2):
+        try:
+            records.append(_decode_record(line))
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise TraceError(f"{path}, line {number}: {error}") from None
+    return Trace(head, records)
