@@ -14,7 +14,7 @@ from capdag.wire import ALL_POOL, NetworkPolicy
 from capdag.wire.manifest import identity_cap
 
 from ._admission import Admission
-from ._descriptors import claim_descriptors
+from ._descriptors import Descriptors, claim_descriptors
 from ._manifest import cap_object, manifest_object
 from ._request import Request
 from ._runtime import Runtime
@@ -138,29 +138,34 @@ class Cartridge:
     def run(self) -> NoReturn:
         """Speak frames over stdin and stdout until stdin ends, then end the process: handlers have 2 s for that.
 
-        Any command-line argument means the command instead (`manifest`, `--help`). Started directly, not by
-        `python -m capdag.cartridge MODULE`, stdin and stdout are moved away only now: import engines in handlers
-        then. A cartridge that is not set up right says so on stderr and exits with code 2.
+        Any command-line argument means command mode instead: `manifest`, `--help`, or a cap by its alias, with its
+        arguments as options, positions and stdin. Started directly, not by `python -m capdag.cartridge MODULE`, stdin
+        and stdout are moved away only now: import engines in handlers then. A cartridge that is not set up right says
+        so on stderr and exits with code 2.
         """
-        if len(sys.argv) > 1:
-            from ._command import run_command
-
-            sys.exit(run_command(self, sys.argv[1:]))
+        # Never sys.exit: a handler may be deep inside an engine, which a tidy end of the interpreter would crash.
         try:
-            manifest = json.dumps(self.manifest(), separators=(",", ":")).encode()
-            _ = self.settings
-            descriptors = claim_descriptors()
+            code = self._run_command() if len(sys.argv) > 1 else self._serve(claim_descriptors())
         except CapdagError as error:
             sys.stderr.write(f"cartridge {self.name}: {error}\n")
-            sys.exit(EXIT_USAGE)
-        admission = Admission(list(self._caps), self._shared, self._capacities)
-        runtime = Runtime(list(self._caps.values()), admission, manifest, descriptors, self._set_policy)
-        # Not sys.exit: a handler may be deep inside an engine, which a tidy end of the interpreter would crash.
-        try:
-            code = runtime.run()
+            code = EXIT_USAGE
         except KeyboardInterrupt:
             code = EXIT_INTERRUPTED
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
+
+    def _run_command(self) -> int:
+        from ._command import run_command
+
+        return run_command(self, list(self._caps.values()), self._serve, sys.argv[1:])
+
+    def _serve(self, descriptors: Descriptors) -> int:
+        """Speak frames over two descriptors until the first ends; returns the exit code."""
+        manifest = json.dumps(self.manifest(), separators=(",", ":")).encode()
+        _ = self.settings
+        admission = Admission(list(self._caps), self._shared, self._capacities)
+        return Runtime(list(self._caps.values()), admission, manifest, descriptors, self._set_policy).run()
 
     def _set_policy(self, policy: NetworkPolicy) -> None:
         self.policy = policy

@@ -42,7 +42,30 @@ def claim_descriptors() -> Descriptors:
             os.dup2(2, 1)
         except OSError as error:
             raise ConfigError(f"stdin, stdout and stderr must be open, as a host gives them: {error}") from None
-        # A print must show up now, not when a buffer meant for a pipe is full: the process ends without flushing.
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        _buffer_lines()
         _claimed = Descriptors(read_fd, write_fd)
     return _claimed
+
+
+_output_fd: int | None = None
+
+
+def claim_output() -> int:
+    """Move stdout away from 1 for command mode, once: the answer goes to the descriptor returned, and what an engine
+    prints to stderr. File status flags stay as they are. Raises ConfigError if stdout or stderr is closed.
+    """
+    global _output_fd
+    if _output_fd is None:
+        try:
+            output_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+            os.dup2(2, 1)
+        except OSError as error:
+            raise ConfigError(f"stdout and stderr must be open: {error}; redirect what is not wanted") from None
+        _buffer_lines()
+        _output_fd = output_fd
+    return _output_fd
+
+
+def _buffer_lines() -> None:
+    """Let a print show up now, not when a buffer meant for a pipe is full: the process ends without flushing."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

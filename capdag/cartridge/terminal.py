@@ -12,12 +12,32 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from capdag.errors import AttributionClass, RequestFailedError, Retry, facts_of
 from capdag.wire import LogRecord, StreamHead
 
 _BAR_WIDTH = 30
 _ERASE_LINE = "\r\x1b[K"
 _BETWEEN_LINES = 1.0
 """Seconds between two lines of progress where there is no terminal."""
+
+_WHOSE_MOVE = {
+    AttributionClass.INPUT: "the request is wrong and stays wrong: change it",
+    AttributionClass.RESOURCE: "some capacity is used up",
+    AttributionClass.ENVIRONMENT: "something is amiss with this machine or its set-up",
+    AttributionClass.INTERNAL: "the code is at fault",
+    AttributionClass.USER: "a user or a policy wished it so",
+}
+_WORTH = {Retry.NO: "", Retry.NOW: "; try once more", Retry.LATER: "; try again later"}
+
+
+def render_failure(error: RequestFailedError) -> str:
+    """Return what a person is told of a failed request: code, class, message, detail, and whose move it is."""
+    detail = "".join(f"\n  {key}: {value}" for key, value in error.detail.items())
+    retry = facts_of(error.code, error.attribution).retry
+    if type(said := error.detail.get("retryable")) is bool and said is (retry is Retry.NO):
+        retry = Retry.LATER if said else Retry.NO
+    worth = _WORTH[retry]
+    return f"{error}{detail}\n  ({_WHOSE_MOVE[error.attribution]}{worth})"
 
 
 def render_value(stream: StreamHead, value: Any, meta: Mapping[str, Any], *, as_json: bool) -> bytes:
