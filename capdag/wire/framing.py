@@ -18,14 +18,19 @@ _SHOWN = 64
 class FrameSplitter:
     """Collects bytes and gives whole bodies. Memory: at most one frame of `max_frame` bytes and one read.
 
-    `offset` counts the bytes of the stream up to the frame being read, for error messages.
+    `data` and `position`: what was taken, and how far it has been cut. `missing`: bytes of the frame being read that
+    have not come yet, 0 while its length is not known. `offset` counts the bytes of the stream up to that frame, for
+    error messages.
     """
 
     def __init__(self, max_frame: int = DEFAULT_LIMITS.max_frame) -> None:
         self.max_frame = min(max_frame, HARD_MAX_FRAME)
+        self.data = b""
+        self.position = 0
+        self.missing = 0
         self.offset = 0
-        self._held = bytearray()
-        self._needed = PREFIX_SIZE
+        self._size = 0
+        self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take the bytes of one read and yield the bodies that are now whole. To be consumed to its end.
@@ -33,27 +38,48 @@ class FrameSplitter:
         Raises RemoteProtocolError, after the good bodies before it, for a length of 0 or over the limit, naming the
         stream offset and the first bytes.
         """
-        if self._held:
-            self._held += data
-            if len(self._held) < self._needed:
-                return
-            data = bytes(self._held)
-            self._held.clear()
-        position, end = 0, len(data)
-        self._needed = PREFIX_SIZE
-        while end - position >= PREFIX_SIZE:
+        self.take(data)
+        while (body := self.next()) is not None:
+            yield body
+
+    def take(self, data: bytes) -> None:
+        """Take the bytes of one read, once `next` has given all that there was."""
+        if self.missing:
+            # A body that ends with this read is joined of its parts and never copied again.
+            self._parts.append(data)
+            self.missing = max(0, self.missing - len(data))
+            if not self.missing:
+                self.data = b"".join(self._parts)
+                self._parts.clear()
+        else:
+            self.data = self.data[self.position :] + data
+            self.position = 0
+
+    def next(self) -> bytes | None:
+        """Return the next whole body, or None until more is taken. Raises RemoteProtocolError as `feed` does."""
+        data, position, size = self.data, self.position, self._size
+        if not size:
+            if len(data) - position < PREFIX_SIZE:
+                return None
             (size,) = _PREFIX.unpack_from(data, position)
             if size == 0 or size > self.max_frame:
                 raise self._bad_length(size, data[position : position + _SHOWN])
-            if end - position - PREFIX_SIZE < size:
-                self._needed = PREFIX_SIZE + size
-                break
             position += PREFIX_SIZE
-            yield data[position : position + size]
-            position += size
-            self.offset += PREFIX_SIZE + size
-        if position < end:
-            self._held += data[position:]
+        end = position + size
+        if end > len(data):
+            if not self.missing:
+                self._size, self.missing = size, end - len(data)
+                self._parts.append(data[position:])
+                self.data, self.position = b"", 0
+            return None
+        self._size, self.position = 0, end
+        self.offset += PREFIX_SIZE + size
+        return data[position:end]
+
+    def skip(self, end: int) -> None:
+        """Go on at `end` in `data`: the frames up to there have been seen."""
+        self.offset += end - self.position
+        self.position = end
 
     def _bad_length(self, size: int, shown: bytes) -> RemoteProtocolError:
         return RemoteProtocolError(
@@ -63,16 +89,25 @@ class FrameSplitter:
 
     def eof(self) -> None:
         """Check a stream that ended: raises RemoteProtocolError if it ended inside a frame."""
-        if self._held:
+        needed = PREFIX_SIZE + self._size
+        begun = b"".join(self._parts) if self.missing else self.data[self.position :]
+        if self.missing:
+            begun = _PREFIX.pack(self._size) + begun
+        if begun:
             raise RemoteProtocolError(
-                f"the stream ended inside a frame at offset {self.offset}: {len(self._held)} of "
-                f"{self._needed} bytes came, beginning {bytes(self._held[:_SHOWN])!r}"
+                f"the stream ended inside a frame at offset {self.offset}: {len(begun)} of "
+                f"{needed} bytes came, beginning {begun[:_SHOWN]!r}"
             )
 
 
 def pack(view: FrameView, max_frame: int) -> bytes:
     """Return prefix and body. Raises LocalProtocolError for a body over the link's max_frame."""
+    return prefix(view, max_frame) + view.body
+
+
+def prefix(view: FrameView, max_frame: int) -> bytes:
+    """Return the prefix of a frame. Raises LocalProtocolError for a body over the link's max_frame."""
     size = len(view.body)
     if size > max_frame:
         raise LocalProtocolError(f"{view.type.name} of {size} bytes is over the link's max_frame of {max_frame}")
-    return _PREFIX.pack(size) + view.body
+    return _PREFIX.pack(size)

@@ -26,7 +26,7 @@ class FrameView:
     asked for where `places` are known instead.
     """
 
-    __slots__ = ("_fields", "_places", "body", "id", "seq", "stream_id", "type", "xid")
+    __slots__ = ("_fields", "body", "id", "places", "seq", "stream_id", "type", "xid")
 
     def __init__(
         self, body: bytes, kind: FrameType, rid: MessageId, seq: int, xid: MessageId | None, stream_id: str | None,
@@ -39,7 +39,7 @@ class FrameView:
         self.xid = xid
         self.stream_id = stream_id
         self._fields = fields
-        self._places = places
+        self.places = places
 
     @property
     def fields(self) -> dict[int, Any]:
@@ -49,8 +49,8 @@ class FrameView:
         return self._fields
 
     def _read_chunk(self) -> dict[int, Any]:
-        assert self._places is not None
-        (payload, size, at), body = self._places, self.body
+        assert self.places is not None
+        (payload, size, at), body = self.places, self.body
         index, end = body[at], at + 3
         if index > 0x17:
             end += WIDTHS[index]
@@ -70,7 +70,7 @@ class FrameView:
     @property
     def payload_size(self) -> int:
         """Payload bytes (0 if absent)."""
-        return self._places[1] if self._places is not None else len(self.fields.get(6) or b"")
+        return self.places[1] if self.places is not None else len(self.fields.get(6) or b"")
 
     def frame(self) -> Frame:
         """Build the `Frame`, without a second decode."""
@@ -79,7 +79,7 @@ class FrameView:
     def routed(self, body: bytes, xid: MessageId) -> FrameView:
         """Return the same frame with a routing id: `body` is this one's with one more pair at its end."""
         fields = None if self._fields is None else {**self._fields, 13: xid}
-        return FrameView(body, self.type, self.id, self.seq, xid, self.stream_id, fields, self._places)
+        return FrameView(body, self.type, self.id, self.seq, xid, self.stream_id, fields, self.places)
 
     def __repr__(self) -> str:
         return f"<{self.type.name} rid={show_id(self.id)} xid={show_id(self.xid)} seq={self.seq} {len(self.body)} B>"

@@ -1,0 +1,211 @@
+"""Frames as a link delivers them: one by one, or a run of CHUNKs as a block (protocol-spec/wire.md, Streams).
+
+Nearly all frames are CHUNKs, and many come in one read. Those of one stream that follow one another differ in seq,
+payload, chunk_index and checksum: what lies around these places is held against the first of them byte by byte, as
+`chunks` does, but without a view of each. Where their sizes are equal as well, a whole column of bytes is compared at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from capdag.errors import RemoteProtocolError
+
+from .codec import inspect
+from .frame import FrameType, MessageId, show_id
+from .framing import PREFIX_SIZE, FrameSplitter
+from .limits import DEFAULT_LIMITS
+from .view import WIDTHS, ChunkPlaces, FrameView
+
+_SHOWN = 64
+"""Bytes of a bad frame that its error quotes."""
+
+_PREFIX = 24
+"""Bytes of a plain CHUNK up to the value of seq."""
+
+_head = Struct(">I24sB").unpack_from
+"""Length, `_PREFIX` bytes, first byte of seq."""
+
+_HEAD_SIZE = 29
+
+_CHECKSUM = b"\x10\x1b"
+"""Key 16 and the head of a checksum."""
+
+_SPAN = 256
+"""Frames whose columns are compared at once: in so many the last byte of seq takes each value once."""
+
+_WORTH = 16
+"""Frames of one size in a row from which columns pay."""
+
+_SAME = [bytes((value,)) * _SPAN for value in range(256)]
+_RISING = bytes(range(256))
+
+
+class ChunkRun:
+    """Consecutive CHUNKs of one stream, checked, as they lie in `block` with their length prefixes.
+
+    `last_seq` is the highest seq of them, `largest_body` and `largest_payload` the most bytes that one has.
+    """
+
+    __slots__ = ("block", "count", "id", "largest_body", "largest_payload", "last_seq", "stream_id", "xid")
+
+    type = FrameType.CHUNK
+
+    def __init__(
+        self, block: bytes, count: int, rid: MessageId, xid: MessageId | None, stream_id: str | None, last_seq: int,
+        largest_body: int, largest_payload: int,
+    ) -> None:  # fmt: skip
+        self.block = block
+        self.count = count
+        self.id = rid
+        self.xid = xid
+        self.stream_id = stream_id
+        self.last_seq = last_seq
+        self.largest_body = largest_body
+        self.largest_payload = largest_payload
+
+    def views(self) -> list[FrameView]:
+        """Return the frames one by one."""
+        return list(map(inspect, FrameSplitter(self.largest_body).feed(self.block)))
+
+    def __repr__(self) -> str:
+        return f"<{self.count} CHUNKs rid={show_id(self.id)} xid={show_id(self.xid)} {len(self.block)} B>"
+
+
+Parcel = FrameView | ChunkRun
+"""What a link carries."""
+
+
+def single_frames(parcels: Sequence[Parcel]) -> list[FrameView]:
+    """Return the frames of parcels one by one."""
+    frames: list[FrameView] = []
+    for parcel in parcels:
+        if isinstance(parcel, ChunkRun):
+            frames += parcel.views()
+        else:
+            frames.append(parcel)
+    return frames
+
+
+class BlockReader:
+    """Cuts a byte stream into checked frames, and runs of CHUNKs if `runs`. Memory: that of `FrameSplitter`."""
+
+    def __init__(self, max_frame: int = DEFAULT_LIMITS.max_frame, *, runs: bool = False) -> None:
+        self.runs = runs
+        self._splitter = FrameSplitter(max_frame)
+
+    def set_max_frame(self, max_frame: int) -> None:
+        """Refuse longer frames from here on."""
+        self._splitter.max_frame = max_frame
+
+    @property
+    def missing(self) -> int:
+        """Bytes of a frame of known length that have not come yet."""
+        return self._splitter.missing
+
+    def feed(self, data: bytes, parcels: list[Parcel]) -> None:
+        """Take the bytes of one read and append what is now whole.
+
+        Raises RemoteProtocolError, after the good frames before it, for bytes that are no frame, naming the stream
+        offset and the first bytes.
+        """
+        splitter = self._splitter
+        splitter.take(data)
+        while (body := splitter.next()) is not None:
+            view = self._inspect(body)
+            parcels.append(view)
+            if self.runs and view.places is not None and splitter.position + _HEAD_SIZE < len(splitter.data):
+                run = self._follow(view, view.places)
+                if run is not None:
+                    parcels.append(run)
+
+    def _inspect(self, body: bytes) -> FrameView:
+        try:
+            return inspect(body)
+        except RemoteProtocolError as error:
+            where = f"bad frame at stream offset {self._splitter.offset}"
+            raise RemoteProtocolError(f"{where}: {error}; its body begins {body[:_SHOWN]!r}") from None
+
+    def eof(self) -> None:
+        """Check a stream that ended: raises RemoteProtocolError if it ended inside a frame."""
+        self._splitter.eof()
+
+    def _follow(self, view: FrameView, places: ChunkPlaces) -> ChunkRun | None:
+        """Return the CHUNKs right after `view` that are good because they are equal to it where it counts."""
+        splitter = self._splitter
+        data, begin = splitter.data, splitter.position
+        payload, size, index = places
+        count, end, seq, body, largest = _scan(
+            data, begin, view.body[:_PREFIX], view.body[payload + size : index], splitter.max_frame
+        )
+        if not count:
+            return None
+        splitter.skip(end)
+        return ChunkRun(data[begin:end], count, view.id, view.xid, view.stream_id, seq, body, largest)
+
+
+def _scan(data: bytes, at: int, start: bytes, tail: bytes, max_frame: int) -> tuple[int, int, int, int, int]:
+    """Go over whole CHUNKs that begin with `start` and have `tail` behind their payload.
+
+    Returns how many, where they end, the highest seq, and the bytes of the largest body and payload.
+    """
+    count = last_seq = largest_body = largest = due = before = 0
+    length, has_tail, after_tail = len(data), data.startswith, len(tail)
+    try:
+        while at + _HEAD_SIZE < length:
+            body, head, seq = _head(data, at)
+            end = at + PREFIX_SIZE + body
+            if head != start or end > length or body > max_frame:
+                break
+            place = at + _HEAD_SIZE
+            if seq > 0x17:
+                seq, place = _number(data, place, seq)
+            if data[place] != 6:
+                break
+            size, payload = data[place + 1] - 0x40, place + 2
+            if not 0 <= size < 0x18:
+                size, payload = _number(data, payload, size)
+            index = payload + size + after_tail
+            if not has_tail(tail, payload + size):
+                break
+            checksum = index + 1 if data[index] < 0x18 else index + 1 + WIDTHS[data[index]]
+            if not has_tail(_CHECKSUM, checksum) or end != checksum + 10:
+                break
+            same = 1
+            if body == before and count >= due and place > at + _HEAD_SIZE:
+                same = _same_columns(data, at, end, (place - 1, payload, payload + size, index + 1, checksum))
+                due = count if same >= _WORTH else count + _SPAN
+            count, at, before = count + same, at + same * (end - at), body
+            seq += same - 1
+            last_seq = seq if seq > last_seq else last_seq
+            largest_body = body if body > largest_body else largest_body
+            largest = size if size > largest else largest
+    except (IndexError, KeyError):
+        pass  # it ends too early, or holds something else: `inspect` will say
+    return count, at, last_seq, largest_body, largest
+
+
+def _number(data: bytes, at: int, head: int) -> tuple[int, int]:
+    """Return the integer after its head, and where it ends. Raises KeyError for what is no head of a longer one."""
+    if head == 0x18:
+        return data[at], at + 1
+    end = at + WIDTHS[head]
+    return int.from_bytes(data[at:end], "big"), end
+
+
+def _same_columns(data: bytes, at: int, end: int, places: tuple[int, int, int, int, int]) -> int:
+    """Return how many frames from the good one at `at` are as long as it and equal to it around `places`: the last
+    byte of seq, which goes up by one; payload; chunk_index; checksum."""
+    seq, payload, tail, index, checksum = (place - at for place in places)
+    stride = end - at
+    if not data.startswith(data[at : at + seq], at + _WORTH * stride):
+        return 1
+    count = min(_SPAN - data[at + seq], (len(data) - at) // stride)
+    for place in (*range(seq), *range(seq + 1, payload), *range(tail, index), checksum, checksum + 1):
+        column = data[at + place : at + count * stride : stride]
+        if not _SAME[column[0]].startswith(column):
+            count = len(column) - len(column.lstrip(column[:1]))
+    column = data[at + seq : at + count * stride : stride]
+    return count if _RISING.startswith(column, column[0]) else 1
