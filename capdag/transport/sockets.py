@@ -1,9 +1,12 @@
-"""Unix sockets that carry links (contracts: Links)."""
+"""Sockets that carry links: unix sockets, and what makes a TCP connection notice that its peer has vanished."""
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import stat
+import sys
 from pathlib import Path
 from types import TracebackType
 
@@ -15,7 +18,7 @@ from .fdlink import FdLink
 
 
 class SocketError(CapdagError):
-    """A socket could not be bound or reached. The text names the path and what to do."""
+    """A socket could not be bound or reached. The text names the path or address and what to do."""
 
     code = "MASTER_DIED"
     attribution = AttributionClass.ENVIRONMENT
@@ -27,11 +30,36 @@ def socket_link(sock: socket.socket, name: str) -> FdLink:
     return FdLink(name, sock.fileno(), sock.fileno(), close_read=sock.close, close_write=sock.close)
 
 
+def stream_link(stream: trio.SocketStream, name: str) -> FdLink:
+    """Return a link over the socket of a stream, which is used for nothing else from here on."""
+    fd, close = stream.socket.fileno(), stream.socket.close
+    return FdLink(name, fd, fd, close_read=close, close_write=close)
+
+
+def watch_peer(sock: trio.socket.SocketType, silence: float) -> None:
+    """Have the system end a TCP connection whose peer has answered nothing for `silence` seconds, and send at once.
+
+    Idle or not: probes begin after half of that time. A peer that answers but reads nothing for so long, with its
+    window full, counts as vanished too (Linux). protocol-spec/links.md, Silence.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(silence / 2)))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(silence / 6)))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silence * 1000))
+
+
 def connect_unix(path: Path) -> socket.socket:
-    """Connect to a listening unix socket. Raises SocketError."""
+    """Connect to a listening unix socket, without waiting. Raises SocketError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
     try:
         sock.connect(str(path))
+    except BlockingIOError:
+        sock.close()
+        raise SocketError(f"cannot connect to {path}: too many others wait there; try again") from None
     except OSError as error:
         sock.close()
         raise SocketError(f"cannot connect to {path}: {error.strerror or error}; is the other side running?") from None
@@ -39,7 +67,10 @@ def connect_unix(path: Path) -> socket.socket:
 
 
 class UnixListener:
-    """A listening unix socket, readable and writable by its owner only; its file goes when the block ends."""
+    """A listening unix socket, readable and writable by its owner only; its file goes when the block ends.
+
+    Its folder must be one where nobody else can put another socket in its place.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,17 +78,22 @@ class UnixListener:
 
     def __enter__(self) -> UnixListener:
         try:
+            _check_folder(self.path)
             self._bind()
         except OSError as error:
             self._sock.close()
-            raise SocketError(f"cannot listen on {self.path}: {error.strerror or error}") from None
+            why = _IN_USE if error.errno == errno.EADDRINUSE else error.strerror or error
+            raise SocketError(f"cannot listen on {self.path}: {why}") from None
+        except SocketError:
+            self._sock.close()
+            raise
         return self
 
     def _bind(self) -> None:
         try:
             self._sock.bind(str(self.path))
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or self._is_served():
+            if error.errno != errno.EADDRINUSE or not stat.S_ISSOCK(self.path.lstat().st_mode) or self._is_served():
                 raise
             self.path.unlink()
             self._sock.bind(str(self.path))
@@ -73,8 +109,13 @@ class UnixListener:
             return False
         return True
 
+    @property
+    def listener(self) -> trio.SocketListener:
+        """The same socket as a trio listener, which must not be closed."""
+        return trio.SocketListener(trio.socket.from_stdlib_socket(self._sock))
+
     async def accept(self) -> socket.socket:
-        """Wait for the next connection."""
+        """Wait for the next connection. Raises OSError where the process or the system has no descriptor left."""
         while True:
             await trio.lowlevel.wait_readable(self._sock)
             try:
@@ -88,3 +129,17 @@ class UnixListener:
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
         self.path.unlink(missing_ok=True)
+
+
+_IN_USE = "it is in use: another process listens there, or a file has that name; choose another path"
+
+
+def _check_folder(path: Path) -> None:
+    """Raise SocketError for a folder in which another user may replace a socket."""
+    facts = path.absolute().parent.stat()
+    others_write = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
+    if others_write or facts.st_uid not in (0, os.geteuid()):
+        raise SocketError(
+            f"cannot listen on {path}: others may write to its folder, and so take over the socket; use a folder of"
+            " this user's own with mode 0700, such as $XDG_RUNTIME_DIR"
+        )

@@ -1,0 +1,116 @@
+"""The side of a link that connects (protocol-spec/links.md)."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+from trio_websocket import ConnectionRejected
+from wsproto.utilities import ProtocolError
+
+from .addresses import Address, Scheme
+from .background import background
+from .bytelink import ByteLink, LinkEnd
+from .credentials import Credentials
+from .sockets import SocketError, connect_unix, stream_link, watch_peer
+from .streamlink import StreamLink
+from .websocket import Carrier, shake_as_client
+
+Use = Callable[[ByteLink], Awaitable[None]]
+"""What is done with a link while it is open: it runs the link to its end and raises nothing."""
+
+
+class LinkTimes(NamedTuple):
+    """Seconds: `handshake` for all before a link's first frame, and that frame; `silence` that a peer may keep."""
+
+    handshake: float = 10.0
+    silence: float = 20.0
+
+
+async def dial(address: Address, credentials: Credentials, times: LinkTimes, use: Use) -> None:
+    """Connect to `address` and give the link, named after it, to `use`; return when that has.
+
+    Raises SocketError if there is no link, or none on which a frame came in time. Cancellation closes the link.
+    """
+    with trio.move_on_after(times.handshake) as scope:
+        stream = await _connect(address)
+    if scope.cancelled_caught:
+        raise SocketError(f"cannot reach {address}: no answer in {times.handshake:g} s; does a firewall drop it?")
+    try:
+        async with background() as nursery:
+            with trio.move_on_after(times.handshake) as scope:
+                link = await _shake(nursery, stream, address, credentials, times)
+            if scope.cancelled_caught:
+                raise SocketError(f"{address} did not answer the opening handshake in {times.handshake:g} s")
+            nursery.start_soon(hear_first, link, times)
+            await use(link)
+    except ConnectionRejected as error:
+        why = _REFUSALS.get(error.status_code, f"HTTP status {error.status_code}")
+        raise SocketError(f"{address} refused the link: {why}") from None
+    finally:
+        stream.socket.close()
+    if not link.heard.is_set() and link.end is not LinkEnd.CLOSED:
+        raise SocketError(f"{address} sent no frame ({link.reason}): {_SILENT}")
+
+
+_REFUSALS = {401: "the token is not the one that it knows", 404: "it has another path"}
+
+_SILENT = "it may serve another already, want a token or not know this one, or speak another protocol"
+
+
+async def _connect(address: Address) -> trio.SocketStream:
+    if address.scheme is Scheme.UNIX:
+        return trio.SocketStream(trio.socket.from_stdlib_socket(connect_unix(Path(address.path))))
+    try:
+        return await trio.open_tcp_stream(address.host, address.port)
+    except OSError as error:
+        cause: BaseException | None = error.__cause__
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        why = cause.strerror if isinstance(cause, OSError) else error.strerror
+        raise SocketError(f"cannot reach {address}: {why or error}; is the other side running?") from None
+
+
+async def _shake(
+    nursery: trio.Nursery, stream: trio.SocketStream, address: Address, credentials: Credentials, times: LinkTimes
+) -> ByteLink:
+    """Do all that comes before the first frame."""
+    name, token, close = str(address), credentials.token, stream.socket.close
+    if address.scheme is Scheme.UNIX:
+        return stream_link(stream, name)
+    watch_peer(stream.socket, times.silence)
+    carrier: Carrier = stream
+    try:
+        if address.is_encrypted:
+            context = credentials.client_context()
+            carrier = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
+            await carrier.do_handshake()
+        if address.is_websocket:
+            messages = await shake_as_client(nursery, carrier, address, token)
+            nursery.start_soon(messages.keep_alive, times.silence, close)
+            return StreamLink(name, messages, close=close)
+        if token is not None:
+            await carrier.send_all(token.preamble)
+    except (trio.BrokenResourceError, ProtocolError) as error:
+        raise SocketError(f"{address} ended the opening handshake: {_why(error)}") from None
+    return stream_link(stream, name) if carrier is stream else StreamLink(name, carrier, close=close)
+
+
+def _why(error: BaseException) -> str:
+    cause = error.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted ({cause.verify_message}): is --tls-ca the one that signed it?"
+    if isinstance(cause, ssl.SSLError) and cause.reason:
+        return f"{cause.reason.lower().replace('_', ' ')}; does it speak TLS, and does it know this side's certificate?"
+    return str(cause or error)
+
+
+async def hear_first(link: ByteLink, times: LinkTimes) -> None:
+    """Wait for the first frame of a link, and end it if none comes in time."""
+    with trio.move_on_after(times.handshake):
+        await link.heard.wait()
+        return
+    link.fail(f"no frame came in {times.handshake:g} s")

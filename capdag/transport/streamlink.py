@@ -1,0 +1,46 @@
+"""A link over a trio stream: TLS, a WebSocket, or a stream in memory (contracts: Links)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from capdag.wire import DEFAULT_LIMITS, Limits
+
+from .bytelink import READ_SIZE, ByteLink, LinkEnd
+from .outbox import StreamOutbox
+
+
+class StreamLink(ByteLink):
+    """Frames over a stream, one task reading and one writing.
+
+    `close` ends what the stream stands on, without awaiting: a writer that was cancelled in mid-frame must not leave it
+    open. Whoever made the stream sees to its orderly end.
+    """
+
+    def __init__(
+        self, name: str, stream: trio.abc.Stream, *, close: Callable[[], None], limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        super().__init__(name, StreamOutbox(stream), limits)
+        self._stream = stream
+        self._close_stream = close
+
+    def _close(self) -> None:
+        self._close_stream()
+
+    async def _write(self) -> None:
+        await self._outbox.run()
+        self._finish(LinkEnd.BROKEN, f"writing failed: {self._outbox.error}")
+
+    async def _read(self) -> None:
+        while self._end is None:
+            try:
+                data = await self._stream.receive_some(READ_SIZE)
+            except trio.BrokenResourceError as error:
+                self._finish(LinkEnd.BROKEN, f"reading failed: {error.__cause__ or error}")
+                return
+            if data:
+                self._take(bytes(data))
+            else:
+                self._take_eof()

@@ -1,0 +1,135 @@
+"""WebSocket messages as a byte stream (protocol-spec/links.md, WebSocket)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+from trio_websocket import (
+    ConnectionClosed,
+    WebSocketConnection,
+    WebSocketRequest,
+    wrap_client_stream,
+    wrap_server_stream,
+)
+
+from .addresses import Address
+from .bytelink import READ_SIZE
+from .strangers import Wrong
+from .tokens import Token
+
+MESSAGE_SIZE = 128 << 10
+"""Bytes of one message that this side sends."""
+
+LARGEST_MESSAGE = 1 << 20
+"""Bytes of one message that this side takes."""
+
+_ENDS = (1000, 1001, 1005, 1006)
+"""Close codes of an end that nobody is to blame for; the last two are of a connection that closed without one."""
+
+Carrier = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
+class RefusedError(Exception):
+    """A peer's opening handshake is refused."""
+
+    def __init__(self, wrong: Wrong) -> None:
+        super().__init__(wrong)
+        self.wrong = wrong
+
+
+class WebSocketStream(trio.abc.Stream):
+    """The binary messages of a connection, whose borders mean nothing. `keep_alive` must run beside."""
+
+    def __init__(self, connection: WebSocketConnection) -> None:
+        self._connection = connection
+        self._heard_at = trio.current_time()
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send the bytes, in as many messages as they need. Raises BrokenResourceError once the connection is over."""
+        try:
+            for start in range(0, len(data), MESSAGE_SIZE):
+                await self._connection.send_message(bytes(data[start : start + MESSAGE_SIZE]))
+        except ConnectionClosed as error:
+            raise trio.BrokenResourceError(_describe(error)) from None
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Return at once: the connection does not tell."""
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:  # noqa: ARG002 - the stream's signature
+        """Return one message whole, whatever `max_bytes`; empty at the end.
+
+        Raises BrokenResourceError for a text message, one over `LARGEST_MESSAGE`, or a close for a reason.
+        """
+        while True:
+            try:
+                message = await self._connection.get_message()
+            except ConnectionClosed as error:
+                if error.reason is None or error.reason.code in _ENDS:
+                    return b""
+                raise trio.BrokenResourceError(_describe(error)) from None
+            self._heard_at = trio.current_time()
+            if isinstance(message, str):
+                raise trio.BrokenResourceError("the peer sent a text message, and links are made of binary ones")
+            if message:
+                return message
+
+    async def aclose(self) -> None:
+        """Close the connection with a closing handshake."""
+        await self._connection.aclose()
+
+    async def keep_alive(self, silence: float, end: Callable[[], None]) -> None:
+        """Ping twice in `silence` seconds; `end()` if for that long after a ping neither pong nor message has come."""
+        while True:
+            await trio.sleep(silence / 2)
+            sent_at = trio.current_time()
+            with trio.move_on_after(silence) as scope:
+                try:
+                    await self._connection.ping()
+                except ConnectionClosed:
+                    return
+            if scope.cancelled_caught and self._heard_at <= sent_at:
+                end()
+                return
+
+
+def _describe(error: ConnectionClosed) -> str:
+    reason = error.reason
+    return "the WebSocket was closed" + (f" with {reason.code} {reason.reason or reason.name}" if reason else "")
+
+
+async def shake_as_client(
+    nursery: trio.Nursery, stream: Carrier, address: Address, token: Token | None
+) -> WebSocketStream:
+    """Open a WebSocket as its client; its tasks run in `nursery`, which a refusal ends with ConnectionRejected."""
+    connection = await wrap_client_stream(
+        nursery,
+        stream,
+        address.authority,
+        address.path,
+        extra_headers=[] if token is None else [(b"Authorization", token.authorization)],
+        max_message_size=LARGEST_MESSAGE,
+        receive_buffer_size=READ_SIZE,
+    )
+    return WebSocketStream(connection)
+
+
+async def shake_as_server(
+    nursery: trio.Nursery, stream: Carrier, address: Address, token: Token | None
+) -> WebSocketStream:
+    """Take a client in that asks for the address's path and shows the token. Raises RefusedError after its refusal."""
+    request = await wrap_server_stream(nursery, stream, max_message_size=LARGEST_MESSAGE, receive_buffer_size=READ_SIZE)
+    if request.path != address.path:
+        await request.reject(404)
+        raise RefusedError(Wrong.PATH)
+    if token is not None and not token.allows(_authorization(request)):
+        await request.reject(401, extra_headers=[(b"WWW-Authenticate", b"Bearer")])
+        raise RefusedError(Wrong.TOKEN)
+    return WebSocketStream(await request.accept())
+
+
+def _authorization(request: WebSocketRequest) -> bytes:
+    """Return the Authorization header, empty if there is none or more than one."""
+    found = [value for name, value in request.headers if name.lower() == b"authorization"]
+    return found[0] if len(found) == 1 else b""
