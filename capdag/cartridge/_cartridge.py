@@ -151,8 +151,6 @@ class Cartridge:
             code = EXIT_USAGE
         except KeyboardInterrupt:
             code = EXIT_INTERRUPTED
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
 
     def _run_command(self) -> int:

@@ -59,6 +59,7 @@ def run_command(cartridge: Cartridge, caps: Sequence[ServedCap], run_runtime: Ru
         if not isinstance(outcome, _Invocation):
             _write(output_fd, said.getvalue().encode())
             return 0
+        _ = cartridge.settings  # if they are wrong it is told here, not in the runtime's thread
         _call(outcome, run_runtime, output_fd)
     except click.ClickException as error:
         error.show()

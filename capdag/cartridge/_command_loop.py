@@ -30,6 +30,8 @@ _SURE = select.PIPE_BUF
 _PATIENCE = 5.0
 """Seconds that a handler has to end a call that nobody wants any more."""
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 RunRuntime = Callable[[Descriptors], object]
 
 
@@ -173,7 +175,10 @@ class CommandLoop:
 
 @contextmanager
 def _signal_fd() -> Iterator[int]:
-    """Give a descriptor that says which signal asked for the end, one byte. The second signal ends the process."""
+    """Give a descriptor that says which signal asked for the end, one byte. The second signal ends the process.
+
+    What whoever started the process had it ignore (nohup, a job in the background) stays ignored.
+    """
     read_fd, write_fd = os.pipe()
     seen: list[int] = []
 
@@ -183,7 +188,8 @@ def _signal_fd() -> Iterator[int]:
         seen.append(number)
         os.write(write_fd, bytes((number,)))
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    wanted = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in wanted}
     try:
         yield read_fd
     finally:

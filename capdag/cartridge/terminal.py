@@ -21,7 +21,7 @@ _BETWEEN_LINES = 1.0
 """Seconds between two lines of progress where there is no terminal."""
 
 _WHOSE_MOVE = {
-    AttributionClass.INPUT: "the request is wrong and stays wrong: change it",
+    AttributionClass.INPUT: "the request is wrong: change it",
     AttributionClass.RESOURCE: "some capacity is used up",
     AttributionClass.ENVIRONMENT: "something is amiss with this machine or its set-up",
     AttributionClass.INTERNAL: "the code is at fault",
