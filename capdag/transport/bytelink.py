@@ -61,7 +61,7 @@ class ByteLink:
         try:
             write_parcels(batch, self._max_frame, pieces)
         finally:
-            self._outbox.append(pieces)
+            self._outbox.append(*pieces)
 
     async def flushed(self) -> None:
         """Wait until everything sent so far is written, or the link has ended."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from capdag.wire import FrameView
+from capdag.wire.blocks import Parcel, single_frames
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +29,20 @@ class Receiver(Protocol):
         """The link has ended: nothing more comes and nothing sent will arrive. Called once."""
 
 
+@runtime_checkable
+class RunReceiver(Receiver, Protocol):
+    """A receiver for which a link over descriptors need not take runs of CHUNKs apart."""
+
+    def deliver_parcels(self, batch: Sequence[Parcel]) -> None:
+        """Take what one read has brought, in order, in place of `deliver`. Synchronous, never raises."""
+
+
 class Link(Protocol):
     """One end of a link. After its end `send` ignores what it is given."""
 
     name: str
 
-    def send(self, batch: Sequence[FrameView]) -> None:
+    def send(self, batch: Sequence[Parcel]) -> None:
         """Queue or deliver frames, in order, without awaiting."""
 
     def close(self) -> None:
@@ -86,15 +95,16 @@ class LocalLink:
         if self._peer is None:
             receiver.closed(_CLOSED_THERE)
 
-    def send(self, batch: Sequence[FrameView]) -> None:
-        """Deliver to the far end."""
+    def send(self, batch: Sequence[Parcel]) -> None:
+        """Deliver to the far end, frame by frame."""
         peer = self._peer
         if peer is None or not batch:
             return
+        frames = single_frames(batch)
         if peer._receiver is None:
-            peer._early.extend(batch)
+            peer._early.extend(frames)
         else:
-            peer._receiver.deliver(batch)
+            peer._receiver.deliver(frames)
 
     def close(self) -> None:
         """End the link: the far end's receiver is told."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice
 
 import trio
@@ -37,7 +36,7 @@ class ByteQueue:
         """True once a write failed; `error` says how."""
         return self.error is not None
 
-    def append(self, pieces: Sequence[bytes]) -> None:
+    def append(self, *pieces: bytes) -> None:
         """Write or queue `pieces`, of which none is empty. After the end they are ignored."""
         if self._closed or self.error is not None or not pieces:
             return

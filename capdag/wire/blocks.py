@@ -15,7 +15,7 @@ from capdag.errors import RemoteProtocolError
 
 from .codec import inspect
 from .frame import FrameType, MessageId, show_id
-from .framing import PREFIX_SIZE, FrameSplitter
+from .framing import PREFIX_SIZE, FrameSplitter, pack, prefix
 from .limits import DEFAULT_LIMITS
 from .view import WIDTHS, ChunkPlaces, FrameView
 
@@ -24,6 +24,12 @@ _SHOWN = 64
 
 _PREFIX = 24
 """Bytes of a plain CHUNK up to the value of seq."""
+
+_LARGE = 16_384
+"""Bytes of a body from which a write of its own costs less than a copy."""
+
+_LARGEST_READ = 1 << 20
+"""Bytes that one read asks for at most: what a pipe may hold."""
 
 _head = Struct(">I24sB").unpack_from
 """Length, `_PREFIX` bytes, first byte of seq."""
@@ -89,6 +95,31 @@ def single_frames(parcels: Sequence[Parcel]) -> list[FrameView]:
     return frames
 
 
+def write_parcels(parcels: Sequence[Parcel], max_frame: int, pieces: list[bytes]) -> None:
+    """Append the bytes of parcels to `pieces`: small frames joined, large ones as they are.
+
+    Raises LocalProtocolError for a body over `max_frame`; what came before it has been appended.
+    """
+    small: list[bytes] = []
+    try:
+        for parcel in parcels:
+            if isinstance(parcel, ChunkRun):
+                if parcel.largest_body <= max_frame:
+                    small.append(parcel.block)
+                else:
+                    small += (pack(view, max_frame) for view in parcel.views())
+            elif len(parcel.body) < _LARGE:
+                small.append(prefix(parcel, max_frame))
+                small.append(parcel.body)
+            else:
+                pieces.append(b"".join((*small, prefix(parcel, max_frame))))
+                small.clear()
+                pieces.append(parcel.body)
+    finally:
+        if small:
+            pieces.append(b"".join(small))
+
+
 class BlockReader:
     """Cuts a byte stream into checked frames, and runs of CHUNKs if `runs`. Memory: that of `FrameSplitter`."""
 
@@ -100,10 +131,11 @@ class BlockReader:
         """Refuse longer frames from here on."""
         self._splitter.max_frame = max_frame
 
-    @property
-    def missing(self) -> int:
-        """Bytes of a frame of known length that have not come yet."""
-        return self._splitter.missing
+    def read_size(self, usual: int) -> int:
+        """Return how much the next read is to ask for: `usual`, or the rest of a frame that is longer than that, which
+        then need not be cut out of what was read."""
+        splitter = self._splitter
+        return min(splitter.missing, _LARGEST_READ) if splitter.size > usual else usual
 
     def feed(self, data: bytes, parcels: list[Parcel]) -> None:
         """Take the bytes of one read and append what is now whole.

@@ -18,9 +18,9 @@ _SHOWN = 64
 class FrameSplitter:
     """Collects bytes and gives whole bodies. Memory: at most one frame of `max_frame` bytes and one read.
 
-    `data` and `position`: what was taken, and how far it has been cut. `missing`: bytes of the frame being read that
-    have not come yet, 0 while its length is not known. `offset` counts the bytes of the stream up to that frame, for
-    error messages.
+    `data` and `position`: what was taken, and how far it has been cut. `size` and `missing`: bytes of the body being
+    read, and of those that have not come yet; 0 while its length is not known. `offset` counts the bytes of the stream
+    up to that frame, for error messages.
     """
 
     def __init__(self, max_frame: int = DEFAULT_LIMITS.max_frame) -> None:
@@ -29,7 +29,7 @@ class FrameSplitter:
         self.position = 0
         self.missing = 0
         self.offset = 0
-        self._size = 0
+        self.size = 0
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -57,7 +57,7 @@ class FrameSplitter:
 
     def next(self) -> bytes | None:
         """Return the next whole body, or None until more is taken. Raises RemoteProtocolError as `feed` does."""
-        data, position, size = self.data, self.position, self._size
+        data, position, size = self.data, self.position, self.size
         if not size:
             if len(data) - position < PREFIX_SIZE:
                 return None
@@ -68,11 +68,11 @@ class FrameSplitter:
         end = position + size
         if end > len(data):
             if not self.missing:
-                self._size, self.missing = size, end - len(data)
+                self.size, self.missing = size, end - len(data)
                 self._parts.append(data[position:])
                 self.data, self.position = b"", 0
             return None
-        self._size, self.position = 0, end
+        self.size, self.position = 0, end
         self.offset += PREFIX_SIZE + size
         return data[position:end]
 
@@ -89,10 +89,10 @@ class FrameSplitter:
 
     def eof(self) -> None:
         """Check a stream that ended: raises RemoteProtocolError if it ended inside a frame."""
-        needed = PREFIX_SIZE + self._size
+        needed = PREFIX_SIZE + self.size
         begun = b"".join(self._parts) if self.missing else self.data[self.position :]
         if self.missing:
-            begun = _PREFIX.pack(self._size) + begun
+            begun = _PREFIX.pack(self.size) + begun
         if begun:
             raise RemoteProtocolError(
                 f"the stream ended inside a frame at offset {self.offset}: {len(begun)} of "

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capdag.errors import RemoteProtocolError
+from capdag.errors import LocalProtocolError, RemoteProtocolError
 from capdag.wire import DEFAULT_LIMITS, Frame, FrameType, MessageId, encode_value, fnv1a_64, pack, view_of
-from capdag.wire.blocks import BlockReader, ChunkRun, Parcel, single_frames
+from capdag.wire.blocks import BlockReader, ChunkRun, Parcel, single_frames, write_parcels
 
 MAX_FRAME = DEFAULT_LIMITS.max_frame
 RIDS = (bytes(16), b"r" * 16, 7)
@@ -143,9 +143,31 @@ def test_a_large_frame_is_read_in_parts() -> None:
     large, small = chunk(RIDS[0], 0, 0, 250_000), chunk(RIDS[0], 1, 1, 5)
     reader, parcels = BlockReader(), list[Parcel]()
     reader.feed(large[:1000], parcels)
-    assert reader.missing == len(large) - 1000
+    assert reader.read_size(65_536) == len(large) - 1000
+    assert reader.read_size(500_000) == 500_000
     reader.feed(large[1000:200_000], parcels)
     assert parcels == []
     reader.feed(large[200_000:] + small, parcels)
-    assert reader.missing == 0
+    assert reader.read_size(65_536) == 65_536
     assert [view.body for view in single_frames(parcels)] == [large[4:], small[4:]]
+
+
+def test_parcels_are_written_as_they_came() -> None:
+    frames = [
+        *uniform(50),
+        chunk(RIDS[1], 51, 50, 100_000),
+        packed(Frame(FrameType.HEARTBEAT, 5)),
+        *uniform(9, first=60),
+    ]
+    parcels, pieces = read(b"".join(frames), runs=True)[0], list[bytes]()
+    write_parcels(parcels, MAX_FRAME, pieces)
+    assert b"".join(pieces) == b"".join(frames)
+    assert len(pieces) == 3
+
+
+def test_what_comes_before_a_frame_that_is_too_long_is_written() -> None:
+    frames = [*uniform(9), chunk(RIDS[0], 10, 9, 200), *uniform(9, first=60)]
+    pieces: list[bytes] = []
+    with pytest.raises(LocalProtocolError, match="is over the link's max_frame of 200"):
+        write_parcels(read(b"".join(frames), runs=True)[0], 200, pieces)
+    assert b"".join(pieces) == b"".join(frames[:9])
