@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -70,8 +71,14 @@ async def _connect(address: Address) -> trio.SocketStream:
         cause: BaseException | None = error.__cause__
         while isinstance(cause, BaseExceptionGroup):
             cause = cause.exceptions[0]
-        why = cause.strerror if isinstance(cause, OSError) else error.strerror
-        raise SocketError(f"cannot reach {address}: {why or error}; is the other side running?") from None
+        raise SocketError(f"cannot reach {address}: {_short(cause or error)}; is the other side running?") from None
+
+
+def _short(error: BaseException) -> str:
+    """Return the system's words for an error, without the address that trio puts before them."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return str(error)
 
 
 async def _shake(

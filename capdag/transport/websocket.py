@@ -14,6 +14,7 @@ from trio_websocket import (
 )
 
 from .addresses import Address
+from .background import background
 from .bytelink import READ_SIZE
 from .strangers import Wrong
 from .tokens import Token
@@ -99,34 +100,81 @@ def _describe(error: ConnectionClosed) -> str:
     return "the WebSocket was closed" + (f" with {reason.code} {reason.reason or reason.name}" if reason else "")
 
 
+class _Watched(trio.abc.Stream):
+    """A stream that tells of its end: the library leaves an opening handshake waiting that can never come."""
+
+    def __init__(self, stream: Carrier) -> None:
+        self._stream = stream
+        self._ended = trio.Event()
+        self._trouble: trio.BrokenResourceError | None = None
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        try:
+            data = await self._stream.receive_some(max_bytes)
+        except trio.BrokenResourceError as error:
+            self._trouble = error
+            self._ended.set()
+            raise
+        if not data:
+            self._ended.set()
+        return data
+
+    async def aclose(self) -> None:
+        self._ended.set()
+        await self._stream.aclose()
+
+    async def fail_at_end(self) -> None:
+        """Wait for the end, and raise BrokenResourceError."""
+        await self._ended.wait()
+        raise self._trouble or trio.BrokenResourceError("the connection was closed")
+
+
 async def shake_as_client(
     nursery: trio.Nursery, stream: Carrier, address: Address, token: Token | None
 ) -> WebSocketStream:
-    """Open a WebSocket as its client; its tasks run in `nursery`, which a refusal ends with ConnectionRejected."""
-    connection = await wrap_client_stream(
-        nursery,
-        stream,
-        address.authority,
-        address.path,
-        extra_headers=[] if token is None else [(b"Authorization", token.authorization)],
-        max_message_size=LARGEST_MESSAGE,
-        receive_buffer_size=READ_SIZE,
-    )
+    """Open a WebSocket as its client; its tasks run in `nursery`, which a refusal ends with ConnectionRejected.
+
+    Raises BrokenResourceError if the connection ends before.
+    """
+    watched = _Watched(stream)
+    async with background(watched.fail_at_end):
+        connection = await wrap_client_stream(
+            nursery,
+            watched,  # type: ignore[arg-type]  # any stream will do
+            address.authority,
+            address.path,
+            extra_headers=[] if token is None else [(b"Authorization", token.authorization)],
+            max_message_size=LARGEST_MESSAGE,
+            receive_buffer_size=READ_SIZE,
+        )
     return WebSocketStream(connection)
 
 
 async def shake_as_server(
     nursery: trio.Nursery, stream: Carrier, address: Address, token: Token | None
 ) -> WebSocketStream:
-    """Take a client in that asks for the address's path and shows the token. Raises RefusedError after its refusal."""
-    request = await wrap_server_stream(nursery, stream, max_message_size=LARGEST_MESSAGE, receive_buffer_size=READ_SIZE)
-    if request.path != address.path:
-        await request.reject(404)
-        raise RefusedError(Wrong.PATH)
-    if token is not None and not token.allows(_authorization(request)):
-        await request.reject(401, extra_headers=[(b"WWW-Authenticate", b"Bearer")])
-        raise RefusedError(Wrong.TOKEN)
-    return WebSocketStream(await request.accept())
+    """Take a client in that asks for the address's path and shows the token. Raises RefusedError after its refusal.
+
+    Raises BrokenResourceError if the connection ends before.
+    """
+    watched = _Watched(stream)
+    async with background(watched.fail_at_end):
+        request = await wrap_server_stream(
+            nursery, watched, max_message_size=LARGEST_MESSAGE, receive_buffer_size=READ_SIZE
+        )
+        if request.path != address.path:
+            await request.reject(404)
+            raise RefusedError(Wrong.PATH)
+        if token is not None and not token.allows(_authorization(request)):
+            await request.reject(401, extra_headers=[(b"WWW-Authenticate", b"Bearer")])
+            raise RefusedError(Wrong.TOKEN)
+        return WebSocketStream(await request.accept())
 
 
 def _authorization(request: WebSocketRequest) -> bytes:

@@ -1,0 +1,103 @@
+"""A link that ends is made again: with growing, jittered pauses, told of once, and cancelled at any time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from capdag.transport import ByteLink, Credentials, LinkTimes, UnixListener, parse_address
+from capdag.transport.redialling import PATIENCE, Dialler, DialState, Pauses
+
+PAUSES = Pauses(first=0.2, longest=5.0, stable=3.0)
+
+
+def dialler(path: Path, seed: int = 1) -> Dialler:
+    return Dialler(parse_address(f"unix:{path}"), Credentials(), LinkTimes(), PAUSES, Random(seed))
+
+
+class Tries:
+    """What is done with each link: it is closed after `lasts` seconds. Remembers when it came."""
+
+    def __init__(self, lasts: float = 0.0) -> None:
+        self.lasts = lasts
+        self.times: list[float] = []
+
+    async def use(self, link: ByteLink) -> None:
+        self.times.append(trio.current_time())
+        await trio.sleep(self.lasts)
+        link.close()
+
+    @property
+    def pauses(self) -> list[float]:
+        return [later - earlier - self.lasts for earlier, later in pairwise(self.times)]
+
+
+async def test_one_that_is_missing_is_told_of_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    path, tries = tmp_path / "none.sock", Tries()
+    keeper = dialler(path)
+    with trio.move_on_after(PATIENCE - 1):
+        await keeper.keep(tries.use)
+    assert caplog.messages == []
+    with trio.move_on_after(10 * PATIENCE):
+        await keeper.keep(tries.use)
+    (message,) = caplog.messages
+    assert message == f"cannot connect to {path}: No such file or directory; is the other side running? (trying on)"
+    assert tries.times == []
+    shown = keeper.snapshot()
+    assert (shown["address"], shown["links"]) == (f"unix:{path}", 0)
+    assert shown["failed_in_a_row"] > 10
+    assert "No such file" in shown["trouble"]
+
+
+async def test_pauses_grow_to_a_limit_and_differ_between_two_that_lost_one_peer(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    one, other = Tries(), Tries()
+    with UnixListener(tmp_path / "a.sock") as listener, trio.move_on_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dialler(listener.path, 1).keep, one.use)
+            nursery.start_soon(dialler(listener.path, 2).keep, other.use)
+            while True:  # else the backlog fills
+                (await listener.accept()).close()
+    expected = [min(PAUSES.longest, PAUSES.first * 2**number) for number in range(len(one.pauses))]
+    for pause, most in zip(one.pauses, expected, strict=True):
+        assert most / 2 <= pause <= most
+    assert expected[-1] == PAUSES.longest
+    assert all(mine != yours for mine, yours in zip(one.pauses, other.pauses, strict=False))
+
+
+async def test_a_link_that_lasted_makes_the_next_pause_short_again(tmp_path: Path, autojump_clock: MockClock) -> None:
+    tries = Tries()
+    keeper = dialler(tmp_path / "a.sock")
+    with UnixListener(tmp_path / "a.sock") as listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.keep, tries.use)
+            for _ in range(6):
+                (await listener.accept()).close()
+            tries.lasts = PAUSES.stable
+            for _ in range(3):
+                (await listener.accept()).close()
+            await wait_all_tasks_blocked()
+            assert keeper.state is DialState.CONNECTED
+            nursery.cancel_scope.cancel()
+    assert max(tries.times[-1] - tries.times[-2] - tries.lasts, 0) <= PAUSES.first
+
+
+async def test_cancelling_ends_it_in_every_state_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    async def hold(link: ByteLink) -> None:
+        await trio.sleep_forever()
+
+    with UnixListener(tmp_path / "a.sock") as listener:
+        for state, seconds in ((DialState.CONNECTED, 0.02), (DialState.PAUSING, 0.02)):
+            keeper = dialler(listener.path if state is DialState.CONNECTED else tmp_path / "none.sock")
+            with trio.move_on_after(seconds) as scope:
+                await keeper.keep(hold)
+            assert scope.cancelled_caught
+            assert keeper.state is state
