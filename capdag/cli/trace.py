@@ -173,6 +173,8 @@ def _report(came: Replay) -> list[str]:
     lines += [f"note: {note}" for note in came.notes]
     if came.violation is not None:
         lines.append(f"it sent what is no frame: {came.violation}")
+    elif came.violation_then is not None:
+        lines.append(f"it sent frames only  (recorded: {came.violation_then})")
     if came.stderr and not came.same:
         lines += ["its stderr ended with:", *(f"  {line}" for line in came.stderr.splitlines())]
     return [printable(line) for line in lines]

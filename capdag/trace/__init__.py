@@ -1,7 +1,7 @@
 """Traces: the frames of one cartridge's link, recorded, shown and replayed (protocol-spec/traces.md).
 
-A recorder stands between a host and a cartridge as a process of its own (`python -m capdag.trace`, `capdag trace record`), so
-it works with any host and any language and costs nothing where it is not used.
+A recorder stands between a host and a cartridge as a process of its own (`python -m capdag.trace`, `capdag trace
+record`), so it works with any host and any language and costs nothing where it is not used.
 """
 
 from .file import Closed, Exited, FrameSeen, Head, Record, Trace, TraceError, TraceWriter, Unreadable, read_trace

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Annotated, Literal, NamedTuple
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,6 +14,9 @@ from msgspec import Meta, Struct
 from capdag.errors import AttributionClass, CapdagError
 
 VERSION = 1
+
+SETTINGS_VARIABLE = "CAPDAG_CONFIG"
+"""Where a host puts a cartridge's settings, as JSON."""
 
 End = Literal["cartridge", "host"]
 """Who a frame goes to."""
@@ -29,12 +32,14 @@ class TraceError(CapdagError):
 
 
 class Head(Struct, tag="head", tag_field="kind", frozen=True):
-    """The first line: what was recorded. `started` is UTC, ISO 8601; `payloads` says whether contents were kept."""
+    """The first line: what was recorded. `started` is UTC, ISO 8601; `payloads` says whether contents were kept;
+    `settings` are the cartridge's, if it was given any."""
 
     version: int
     command: list[str]
     started: str
     payloads: bool
+    settings: dict[str, Any] | None = None
 
 
 class FrameSeen(Struct, tag="frame", tag_field="kind", frozen=True):
@@ -91,7 +96,9 @@ class TraceWriter:
     The file is the owner's alone (mode 0600). Raises TraceError if it cannot be made.
     """
 
-    def __init__(self, path: Path, command: Sequence[str], *, payloads: bool) -> None:
+    def __init__(
+        self, path: Path, command: Sequence[str], *, payloads: bool, settings: dict[str, Any] | None = None
+    ) -> None:
         self._file: IO[bytes]
         try:
             self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
@@ -99,7 +106,8 @@ class TraceWriter:
             raise TraceError(f"{path} is there already: give another name, or remove it") from None
         except OSError as error:
             raise TraceError(f"cannot write the trace {path}: {error.strerror}") from None
-        self.write(Head(VERSION, list(command), datetime.now(UTC).isoformat(timespec="milliseconds"), payloads))
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.write(Head(VERSION, list(command), started, payloads, settings))
 
     def write(self, *lines: Head | Record) -> None:
         """Append lines in one write. Raises OSError, as when the disk is full."""

@@ -23,7 +23,7 @@ def mask(view: FrameView) -> FrameView:
     What LOG and ERR say is kept: they are what a trace is read for.
     """
     meta = view.meta
-    masked = _fill(meta) if view.type is FrameType.CHUNK else _without_secrets(meta)
+    masked = _fill(meta) if view.type is FrameType.CHUNK else hide_secrets(meta)
     if masked == meta and not view.payload_size:
         return view
     frame = view.frame()
@@ -57,12 +57,13 @@ def _fill(value: Any) -> Any:
     return value
 
 
-def _without_secrets(value: Any) -> Any:
+def hide_secrets(value: Any) -> Any:
+    """Return the value with `***` under every key that speaks of secrets."""
     if isinstance(value, Mapping):
         return {
-            key: _HIDDEN if isinstance(key, str) and _SECRET.search(key) else _without_secrets(item)
+            key: _HIDDEN if isinstance(key, str) and _SECRET.search(key) else hide_secrets(item)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_without_secrets(item) for item in value]
+        return [hide_secrets(item) for item in value]
     return value

@@ -31,8 +31,9 @@ from capdag.wire import (
 from .file import End, FrameSeen, Record, TraceError
 from .story import ending, requests_of, view_in
 
-_Step = tuple[FrameType, MessageId]
-"""A kind of progress of the cartridge: how many frames of a type of a request came, for CREDIT how much of it."""
+_Step = tuple[FrameType, MessageId, str | None]
+"""A kind of progress of the cartridge: how many frames of a type of a request came, for CREDIT how much of it for a
+stream."""
 
 _OF_ITS_OWN = frozenset({FrameType.REQ, FrameType.HEARTBEAT})
 """Types whose ids the cartridge makes when it begins with them."""
@@ -54,6 +55,8 @@ class Player:
         if greeting is None or greeting.type is not FrameType.HELLO:
             raise TraceError("the trace does not begin with a HELLO to the cartridge: record from a process's start")
         self._limits = read_hello(greeting)
+        self._window = self._limits.initial_credit
+        self._sent: Counter[tuple[MessageId, str | None]] = Counter()
         self._asked = {story.rid for story in requests_of(records) if story.asked == "cartridge"}
         self._granted = {view.id for _, to, view in self._frames if to == "cartridge" and view.type is FrameType.CREDIT}
         self._made: defaultdict[tuple[FrameType, str], deque[MessageId]] = defaultdict(deque)
@@ -65,7 +68,7 @@ class Player:
         self._came: Counter[_Step] = Counter()
         self._moved = trio.Event()
         self.ended = ""
-        self._over = False
+        self._over = trio.Event()
         self._link: FdLink | None = None
 
     def use(self, link: FdLink) -> None:
@@ -90,18 +93,20 @@ class Player:
 
     def closed(self, reason: str) -> None:
         """Nothing more comes."""
-        self._over = True
+        self._over.set()
         self.ended = reason
         self._moved.set()
 
     def _take(self, view: FrameView) -> None:
         if view.type is FrameType.HELLO and self._link is not None:
             try:
-                self._link.set_limits(self._limits.negotiate(read_cartridge_hello(view).limits))
+                limits = self._limits.negotiate(read_cartridge_hello(view).limits)
+                self._link.set_limits(limits)
+                self._window = limits.initial_credit
             except ProtocolError as error:
                 self.notes.append(f"its HELLO is wrong: {error}")
         then = self._then(view)
-        self._came[view.type, then] += _amount(view)
+        self._came[_step(view, then)] += _amount(view)
         if view.type in TERMINAL_TYPES and then in self._asked:
             self.ends.setdefault(then, ending(view))
 
@@ -121,18 +126,32 @@ class Player:
         Cancelling it is free.
         """
         needed: Counter[_Step] = Counter()
+        granted: Counter[_Step] = Counter()
         before = 0.0
         for seconds, to, view in self._frames:
             if to == "host":
-                needed[view.type, view.id] += _amount(view)
+                (granted if view.type is FrameType.CREDIT else needed)[_step(view, view.id)] += _amount(view)
             elif view.type is not FrameType.CREDIT:
+                if view.type is FrameType.CHUNK:
+                    self._await_credit(view, needed, granted)
                 await self._come_to(needed, seconds - before)
-                if self._over:
+                if self._over.is_set():
                     break
                 self._send(view)
                 before = seconds
-        last = self._frames[-1][0]
-        await self._come_to(needed, last - before)
+        await self._come_to(needed, self._frames[-1][0] - before)
+
+    def _await_credit(self, chunk: FrameView, needed: Counter[_Step], granted: Counter[_Step]) -> None:
+        """Need the grant that covers a CHUNK of ours, unless it went without one when it was recorded."""
+        grant = (FrameType.CREDIT, chunk.id, chunk.stream_id)
+        self._sent[chunk.id, chunk.stream_id] += 1
+        beyond = self._sent[chunk.id, chunk.stream_id] - self._window
+        if 0 < beyond <= granted[grant]:
+            needed[grant] = beyond
+
+    async def over(self) -> None:
+        """Wait until nothing more comes. Cancelling it is free."""
+        await self._over.wait()
 
     def _send(self, view: FrameView) -> None:
         assert self._link is not None
@@ -147,24 +166,25 @@ class Player:
     async def _come_to(self, needed: Counter[_Step], seconds: float) -> None:
         """Wait until the cartridge has come as far as `needed`; note where it does not, and go on from there."""
         with trio.move_on_after(self._patience + max(0.0, seconds)):
-            while not self._over and any(self._missing(needed)):
+            while not self._over.is_set() and any(self._missing(needed)):
                 self._moved = trio.Event()
                 await self._moved.wait()
         for step in list(self._missing(needed)):
-            kind, rid = step
+            kind, rid, _ = step
             short = f"{self._came[step]} of {needed[step]}"
             self.notes.append(f"{kind.name} of {show_id(rid)[:8]}: {short} came")
             needed[step] = self._came[step]
 
     def _missing(self, needed: Counter[_Step]) -> Iterator[_Step]:
-        for (kind, rid), amount in needed.items():
-            if self._came[kind, rid] < amount and not (kind is FrameType.CHUNK and self._all_ended(rid)):
-                yield kind, rid
+        for step, amount in needed.items():
+            kind, rid, _ = step
+            if self._came[step] < amount and not (kind is FrameType.CHUNK and self._all_ended(rid)):
+                yield step
 
     def _all_ended(self, rid: MessageId) -> bool:
         """True if the cartridge has ended every stream of the request: it has cut them into fewer CHUNKs."""
-        ended = self._came[FrameType.STREAM_END, rid]
-        return rid in self.ends or 0 < ended == self._came[FrameType.STREAM_START, rid]
+        ended = self._came[FrameType.STREAM_END, rid, None]
+        return rid in self.ends or 0 < ended == self._came[FrameType.STREAM_START, rid, None]
 
 
 def _frames(records: Sequence[Record]) -> Iterator[tuple[float, End, FrameView]]:
@@ -179,6 +199,10 @@ def _frames(records: Sequence[Record]) -> Iterator[tuple[float, End, FrameView]]
 
 def _kind(view: FrameView) -> tuple[FrameType, str]:
     return view.type, str(view.fields.get(10) or "")
+
+
+def _step(view: FrameView, rid: MessageId) -> _Step:
+    return view.type, rid, view.stream_id if view.type is FrameType.CREDIT else None
 
 
 def _amount(view: FrameView) -> int:

@@ -6,13 +6,15 @@ group it was started in, so that whatever the host does to the group reaches the
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -20,8 +22,8 @@ from capdag.errors import RemoteProtocolError
 from capdag.wire import FrameSplitter, inspect
 from capdag.wire.limits import HARD_MAX_FRAME
 
-from .file import Closed, End, Exited, FrameSeen, Record, TraceError, TraceWriter, Unreadable
-from .masking import mask
+from .file import SETTINGS_VARIABLE, Closed, End, Exited, FrameSeen, Record, TraceError, TraceWriter, Unreadable
+from .masking import hide_secrets, mask
 
 _READ_SIZE = 65_536
 
@@ -38,7 +40,7 @@ def record(path: Path, command: Sequence[str], *, payloads: bool) -> int:
     Returns the exit code to end with; ends this process itself by the signal that ended the cartridge. Raises
     TraceError if the file cannot be made or the command not be started.
     """
-    writer = TraceWriter(path, command, payloads=payloads)
+    writer = TraceWriter(path, command, payloads=payloads, settings=_settings())
     try:
         code = trio.run(_Recorder(writer, payloads).run, command)
     finally:
@@ -48,6 +50,15 @@ def record(path: Path, command: Sequence[str], *, payloads: bool) -> int:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
+
+
+def _settings() -> dict[str, Any] | None:
+    """Return what the host gave the cartridge as settings; None if it gave none, or not in our form."""
+    try:
+        settings = json.loads(os.environ.get(SETTINGS_VARIABLE, ""))
+    except ValueError:
+        return None
+    return hide_secrets(settings) if isinstance(settings, dict) else None
 
 
 class _Recorder:
@@ -61,14 +72,14 @@ class _Recorder:
     async def run(self, command: Sequence[str]) -> int:
         """Pass bytes on until the process has ended; return its exit code, or minus its signal."""
         self._began = trio.current_time()
-        # Received and not acted on: a signal for the group reaches the cartridge by itself.
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             child = await _start(command)
             assert child.stdin is not None
             assert child.stdout is not None
             host_in, host_out = (trio.lowlevel.FdStream(os.dup(fd)) for fd in (0, 1))
             answered = trio.Event()
             async with trio.open_nursery() as pumps:
+                pumps.start_soon(_outlive, signals)
                 pumps.start_soon(self._pass_on, host_in, child.stdin, _Tap("cartridge", self), trio.Event())
                 pumps.start_soon(self._pass_on, child.stdout, host_out, _Tap("host", self), answered)
                 code = await child.wait()
@@ -105,6 +116,12 @@ class _Recorder:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             tap.eof()
         over.set()
+
+
+async def _outlive(signals: AsyncIterator[int]) -> None:
+    """Do nothing about signals: one for the group reaches the cartridge by itself, whose end is waited for."""
+    async for _ in signals:
+        pass
 
 
 async def _start(command: Sequence[str]) -> trio.Process:

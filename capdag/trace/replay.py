@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -22,7 +24,7 @@ from capdag.transport import (
 from capdag.transport.background import background
 from capdag.wire import MessageId
 
-from .file import Closed, Exited, Record, Trace
+from .file import SETTINGS_VARIABLE, Closed, Exited, Record, Trace, Unreadable
 from .player import Player
 from .story import requests_of
 
@@ -48,11 +50,12 @@ class Outcome(NamedTuple):
 
 class Replay(NamedTuple):
     """What came of a replay. `exit_then` is None for a trace without the process's end; `violation` says what the
-    cartridge sent that is no frame; `notes` where it did not come as far as in the trace."""
+    cartridge sent that is no frame, `violation_then` what it had sent; `notes` where it did not come as far."""
 
     outcomes: Sequence[Outcome]
     exit_then: str | None
     exit_now: str
+    violation_then: str | None
     violation: str | None
     notes: Sequence[str]
     stderr: str
@@ -60,16 +63,20 @@ class Replay(NamedTuple):
     @property
     def same(self) -> bool:
         """True if every request ended as recorded, and so did the process, if the trace has its end."""
-        return self.exit_then in (None, self.exit_now) and all(outcome.same for outcome in self.outcomes)
+        ended_same = self.exit_then in (None, self.exit_now)
+        broke_same = (self.violation_then is None) == (self.violation is None)
+        return ended_same and broke_same and all(outcome.same for outcome in self.outcomes)
 
 
 async def replay(trace: Trace, command: Sequence[str], *, patience: float = PATIENCE) -> Replay:
     """Start `command` and play the host's part of `trace` to it. Cancellation kills the process and passes through.
 
+    The cartridge gets the settings of the trace, unless CAPDAG_CONFIG of this process holds others.
+
     Raises SpawnError if it cannot be started, TraceError for a trace that was not recorded from a process's start.
     """
     player = Player(trace.records, patience)
-    child = spawn(command, env=child_environment({}, new_run_id()))
+    child = spawn(command, env=child_environment(_settings_of(trace), new_run_id()))
     tail = StderrTail()
     link = FdLink("replay", child.stdout_fd, child.stdin_fd, close_read=lambda: None, close_write=child.close_stdin)
     player.use(link)
@@ -77,7 +84,7 @@ async def replay(trace: Trace, command: Sequence[str], *, patience: float = PATI
         async with background(partial(drain_stderr, child.stderr_fd, name="replay", tail=tail, log=_log)):
             async with background(partial(link.run, player)):
                 await player.play()
-                await _await_death(child, trace.records, patience)
+                await _await_death(child, player, trace.records, patience)
                 await link.flushed()
             status = await child.stop(patience)
     finally:
@@ -91,22 +98,32 @@ async def replay(trace: Trace, command: Sequence[str], *, patience: float = PATI
         ],
         exit_then=next((_words(record) for record in trace.records if isinstance(record, Exited)), None),
         exit_now=status.describe(),
+        violation_then=_violation(trace.records),
         violation=None if link.violation is None else str(link.violation),
         notes=player.notes,
         stderr=tail.text(),
     )
 
 
-async def _await_death(child: ChildProcess, records: Sequence[Record], patience: float) -> None:
-    """Wait for the end of a cartridge that had ended before its host let it go."""
-    last = next((record for record in records if isinstance(record, (Exited, Closed)) and not _to_host(record)), None)
-    if isinstance(last, Exited):
+def _settings_of(trace: Trace) -> dict[str, str]:
+    own = os.environ.get(SETTINGS_VARIABLE)
+    return {SETTINGS_VARIABLE: own if own is not None else json.dumps(trace.head.settings or {})}
+
+
+async def _await_death(child: ChildProcess, player: Player, records: Sequence[Record], patience: float) -> None:
+    """Wait for the end of a cartridge that had ended, or had sent what is no frame, before its host let it go."""
+    for record in records:
         with trio.move_on_after(patience):
-            await child.wait_exit()
+            if isinstance(record, Unreadable) and record.to == "host":
+                await player.over()
+            elif isinstance(record, Exited):
+                await child.wait_exit()
+        if isinstance(record, Closed) and record.to == "cartridge":
+            return
 
 
-def _to_host(record: Exited | Closed) -> bool:
-    return isinstance(record, Closed) and record.to == "host"
+def _violation(records: Sequence[Record]) -> str | None:
+    return next((record.error for record in records if isinstance(record, Unreadable) and record.to == "host"), None)
 
 
 def _words(record: Exited) -> str:
