@@ -1,4 +1,4 @@
-"""The SDK that a cartridge author imports: caps, handlers, streams. Synchronous; no event loop anywhere.
+"""The SDK that a cartridge author imports: caps, handlers, streams, calls.
 
     from capdag.cartridge import Cartridge, Request
 
@@ -12,16 +12,69 @@
     if __name__ == "__main__":
         cartridge.run()
 
+A handler is a plain function of a `Request`, which runs in a thread of its own and may block, or an `async def` of an
+`AsyncRequest`, which runs as a task under trio. They have the same methods, with `await` where something may wait:
+
+    @cartridge.cap("cap:in=media:text;out=media:text;twice", title="Twice", aliases=["twice"])
+    async def twice(request: AsyncRequest) -> None:
+        async with request.call("cap:in=media:text;out=media:text;shout", Argument(TEXT, request.main_input())) as call:
+            async for text in call:
+                await request.output.write(text * 2)
+
+trio is imported by a cartridge that has an async handler, after HELLO has been answered, and by no other.
+
 Start it with `python -m capdag.cartridge MODULE`: stdin and stdout are then moved out of the way before MODULE, and
-whatever engine it imports, can print to them.
+whatever engine it imports, can print to them. Import engines inside handlers: the host waits for HELLO, not for them.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from ._call_core import Argument
 from ._cartridge import Cartridge
 from ._errors import CartridgeError, RequestCancelledError
+from ._inbound import Item
 from ._input import Input
 from ._output import Output
 from ._request import Request
 
-__all__ = ["Cartridge", "CartridgeError", "Input", "Output", "Request", "RequestCancelledError"]
+if TYPE_CHECKING:
+    from ._async_call import AsyncCall
+    from ._async_input import AsyncInput
+    from ._async_output import AsyncOutput
+    from ._async_request import AsyncRequest
+    from ._call import Call
+
+__all__ = [
+    "Argument",
+    "AsyncCall",
+    "AsyncInput",
+    "AsyncOutput",
+    "AsyncRequest",
+    "Call",
+    "Cartridge",
+    "CartridgeError",
+    "Input",
+    "Item",
+    "Output",
+    "Request",
+    "RequestCancelledError",
+]
+
+_LATER = {
+    "AsyncCall": "_async_call",
+    "AsyncInput": "_async_input",
+    "AsyncOutput": "_async_output",
+    "AsyncRequest": "_async_request",
+    "Call": "_call",
+}
+"""What a cold start does not pay for unless it is named."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_LATER[name]}", __name__), name)

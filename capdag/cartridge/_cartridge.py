@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from capdag.errors import CapdagError, ConfigError
@@ -18,7 +19,7 @@ from ._descriptors import Descriptors, claim_descriptors
 from ._manifest import cap_object, manifest_object
 from ._request import Request
 from ._runtime import Runtime
-from ._served import ServedCap, serve
+from ._served import Handler, ServedCap, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +34,6 @@ EXIT_INTERRUPTED = 130
 
 _COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200
 
-Handler = Callable[[Request], object]
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 
 
@@ -100,17 +100,21 @@ class Cartridge:
         outputs: Sequence[Mapping[str, Any]] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Serve a cap. `capacity` bounds the requests of this cap that run at once (0: no bound); more wait in order.
+        """Serve a cap.
+
+        `handler` is a plain function of a `Request`, run in a thread of its own, or an `async def` of an
+        `AsyncRequest`, run as a task under trio; a cartridge may have both. `capacity` bounds the requests of this cap
+        that run at once (0: no bound); more wait in order, and their callers are told.
 
         `args` and `outputs` are the manifest's objects (protocol-spec/wire.md, Manifest); without them the URN's in=
         and out= are the one argument and the one output, a scalar. Raises ConfigError naming the cap and the field.
         """
         facts = cap_object(urn, title=title, aliases=aliases, args=args, outputs=outputs, metadata=metadata)
         where = f"cap {facts['urn']!r}"
-        _check_handler(where, handler)
+        is_async = _check_handler(where, handler)
         if facts["urn"] in self._caps:
             raise ConfigError(f"{where} is registered twice: one handler a cap")
-        self._caps[facts["urn"]] = serve(facts, handler)
+        self._caps[facts["urn"]] = serve(facts, handler, is_async=is_async)
         self._set_capacity(facts["urn"], capacity)
 
     def add_pool(self, name: str, caps: Iterable[str], capacity: int) -> None:
@@ -180,15 +184,17 @@ def _echo_everything(request: Request) -> None:
         request.output.write(value)
 
 
-def _check_handler(where: str, handler: Handler) -> None:
+def _check_handler(where: str, handler: Handler) -> bool:
+    """Return True for an async function. Raises ConfigError for what is no handler."""
     if not callable(handler):
         raise ConfigError(f"{where}: the handler must be a function of one request, not {handler!r}")
+    while isinstance(handler, partial):
+        handler = handler.func
     code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
     flags = getattr(code, "co_flags", 0)
-    if flags & (_COROUTINE | _ASYNC_GENERATOR):
-        raise ConfigError(f"{where}: async handlers are not supported yet: write the handler as a plain `def`")
-    if flags & _GENERATOR:
+    if flags & (_GENERATOR | _ASYNC_GENERATOR):
         raise ConfigError(f"{where}: the handler must not yield: answer with request.output")
+    return bool(flags & _COROUTINE)
 
 
 def _canonical(where: str, cap: str) -> str:

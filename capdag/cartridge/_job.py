@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import Lock, RLock
+from threading import Condition, Lock, RLock
+from typing import TYPE_CHECKING, Any
 
 from capdag.errors import AttributionClass, LinkClosedError, LocalProtocolError, RequestFailedError
-from capdag.wire import Failure, Limits, LogRecord, end_frame, err_frame, log_frame
+from capdag.wire import Failure, Frame, Limits, LogRecord, end_frame, err_frame, log_frame
 
+from ._arguments import Arguments
 from ._errors import RequestCancelledError
-from ._input import Arguments
-from ._output import Outputs
+from ._input import Input
+from ._output import Output
+from ._outputs import Outputs
 from ._served import ServedCap
 from ._writer import Flow, FrameWriter
+
+if TYPE_CHECKING:
+    from ._call_core import CallCore
 
 _LONGEST_MESSAGE = 4096
 """Characters of an exception's text that go into its ERR; all of it is on stderr."""
@@ -25,32 +31,30 @@ Callback = Callable[[], object]
 
 
 class Job:
-    """A request from REQ to terminal. The main thread feeds it; `run` is the work of one worker.
+    """A request from REQ to terminal, whatever its handler is. The main thread feeds it.
 
     A job is stopped when it is cancelled or when its sender breaks a rule: reading and writing fail from then on, the
     handler runs until it returns, and the reason decides the terminal.
     """
 
+    arguments: Arguments
+    outputs: Outputs[Any]
+
     def __init__(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits, writer: FrameWriter) -> None:
         self.cap = cap
         self.asked = asked
         self.flow = flow
-        self.outputs = Outputs(cap, flow, limits, writer)
-        # A caller that waits for an answer before it says more would wait for ever for bytes that are held back.
-        self.arguments = Arguments(
-            cap, flow, limits.initial_credit, writer.send_unnumbered, self.outputs.flush_within_credit
-        )
+        self.limits = limits
+        self.writer = writer
         self.stop_reason: Failure | None = None
-        self._writer = writer
+        self.fraction = 0.0
         self._settled = False
         self._lock = Lock()
-        # Held while callbacks run, so that the terminal waits for them: what they stop may be another's after it.
-        self._callbacks_lock = RLock()
-        self._callbacks: list[Callback] | None = []
+        self._calls: set[CallCore] = set()
 
     def stop(self, reason: Failure) -> bool:
         """Make the job end with `reason`. False if its outcome was decided before: the first reason or the terminal
-        stands. Callbacks are not called: see `call_back`."""
+        stands. What is to be told of it is told later: see `call_back`."""
         with self._lock:
             if self._settled or self.stop_reason is not None:
                 return False
@@ -59,6 +63,86 @@ class Job:
         self.arguments.fail(error)
         self.outputs.close(error)
         return True
+
+    def add_call(self, call: CallCore) -> None:
+        """Note a call that the handler makes. Raises RequestCancelledError if the job is over."""
+        with self._lock:
+            if self.stop_reason is not None or self._settled:
+                raise RequestCancelledError(self.stop_reason or _ENDED)
+            self._calls.add(call)
+
+    def drop_call(self, call: CallCore) -> None:
+        """Forget a call that has ended."""
+        with self._lock:
+            self._calls.discard(call)
+
+    def calls(self) -> list[CallCore]:
+        """Return the calls that are under way."""
+        with self._lock:
+            return list(self._calls)
+
+    def log(self, record: LogRecord) -> None:
+        """Send a LOG. Nothing is sent after the terminal."""
+        if record.progress is not None:
+            self.fraction = record.progress
+        self._send(log_frame(self.flow.rid, record, xid=self.flow.xid))
+
+    def send_unnumbered(self, frame: Frame) -> None:
+        """Send a frame that has no seq (CREDIT, CANCEL), from the handler's side."""
+        raise NotImplementedError
+
+    def _settle(self, failure: Failure | None, on_settled: Callable[[Job], None]) -> bool:
+        """Decide the outcome, once, and send the terminal. `on_settled` is called between the two, so that whoever
+        sees the terminal finds the place free. False if it was decided before."""
+        with self._lock:
+            if self._settled:
+                return False
+            self._settled = True
+            failure = self.stop_reason or failure
+        self.arguments.fail(RequestCancelledError(_ENDED))
+        self.outputs.close(RequestCancelledError(_ENDED))
+        on_settled(self)
+        with suppress(LinkClosedError):
+            self._send_terminal(failure)
+        return True
+
+    def _send_terminal(self, failure: Failure | None) -> None:
+        rid, xid = self.flow.rid, self.flow.xid
+        if failure is None:
+            self._send(end_frame(rid, xid=xid), terminal=True)
+            return
+        try:
+            self._send(err_frame(rid, failure, xid=xid), terminal=True)
+        except LocalProtocolError as error:
+            short = Failure(failure.code[:64], failure.attribution, f"the failure itself cannot be sent: {error}")
+            self._send(err_frame(rid, short, xid=xid), terminal=True)
+
+    def _send(self, frame: Frame, *, terminal: bool = False) -> None:
+        """Send a frame of the job's flow, from the handler's side."""
+        raise NotImplementedError
+
+
+class ThreadJob(Job):
+    """A job whose handler is a plain function: `run` is the work of one worker."""
+
+    outputs: Outputs[Output]
+
+    def __init__(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits, writer: FrameWriter) -> None:
+        super().__init__(cap, asked, flow, limits, writer)
+        self.outputs = Outputs(cap, lambda head: Output(head, flow, limits, writer))
+        # A caller that waits for an answer before it says more would wait for ever for bytes that are held back.
+        self.arguments = Arguments(
+            cap,
+            lambda source, arg: Input(source, arg.media_urn, is_required=arg.is_required),
+            Condition(),
+            flow,
+            limits.initial_credit,
+            writer.send_unnumbered,
+            self.outputs.flush_within_credit,
+        )
+        # Held while callbacks run, so that the terminal waits for them: what they stop may be another's after it.
+        self._callbacks_lock = RLock()
+        self._callbacks: list[Callback] | None = []
 
     def on_cancel(self, callback: Callback) -> None:
         """Register a callback for when the job is stopped; if it is already, call it now, in this thread."""
@@ -77,55 +161,58 @@ class Job:
                 try:
                     callback()
                 except Exception:  # noqa: BLE001 - the author's code; the others must still be called
-                    _show_traceback()
-
-    def log(self, record: LogRecord) -> None:
-        """Send a LOG. Nothing is sent after the terminal."""
-        self._writer.send_frame(self.flow, log_frame(self.flow.rid, record, xid=self.flow.xid))
+                    show_traceback()
 
     def run(self, work: Callable[[], object], on_settled: Callable[[Job], None]) -> None:
-        """Do the handler's work and send the terminal. `on_settled` is called when the outcome is decided and before
-        the terminal goes out, so that whoever sees the terminal finds the place free. Never raises."""
+        """Do the handler's work and send the terminal. Never raises."""
         failure = None if self.stop_reason is not None else self._failure_of(work)
         with self._callbacks_lock:
             self._callbacks = None
-        with self._lock:
-            self._settled = True
-            failure = self.stop_reason or failure
-        self.arguments.fail(RequestCancelledError(_ENDED))
-        self.outputs.close(RequestCancelledError(_ENDED))
-        on_settled(self)
-        with suppress(LinkClosedError):
-            self._send_terminal(failure)
+        self._settle(failure, on_settled)
 
     def _failure_of(self, work: Callable[[], object]) -> Failure | None:
         try:
             work()
-            self.outputs.finish()
-        except RequestFailedError as error:
-            return Failure(error.code, error.attribution, error.message, error.detail)
-        except (RequestCancelledError, LinkClosedError) as error:
-            return Failure(error.code, error.attribution, str(error))
+            for facts, output in self.outputs.declared():
+                output.finish(is_required=facts.is_required)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises ends its request, not the process
-            _show_traceback()
-            text = str(error)[:_LONGEST_MESSAGE]
-            name = type(error).__name__
-            return Failure("HANDLER_ERROR", AttributionClass.INTERNAL, f"{name}: {text}" if text else name)
+            return failure_of_error(error)
         return None
 
-    def _send_terminal(self, failure: Failure | None) -> None:
-        rid, xid = self.flow.rid, self.flow.xid
-        if failure is None:
-            self._writer.send_frame(self.flow, end_frame(rid, xid=xid), terminal=True)
-            return
-        try:
-            self._writer.send_frame(self.flow, err_frame(rid, failure, xid=xid), terminal=True)
-        except LocalProtocolError as error:
-            short = Failure(failure.code[:64], failure.attribution, f"the failure itself cannot be sent: {error}")
-            self._writer.send_frame(self.flow, err_frame(rid, short, xid=xid), terminal=True)
+    def send_unnumbered(self, frame: Frame) -> None:
+        """Send a frame that has no seq, waiting for room."""
+        self.writer.send_unnumbered(frame)
+
+    def _send(self, frame: Frame, *, terminal: bool = False) -> None:
+        self.writer.send_frame(self.flow, frame, terminal=terminal)
 
 
-def _show_traceback() -> None:
+def failure_of_error(error: BaseException) -> Failure:
+    """Return what ends a request whose handler raised `error`, in its `except` block: a failure that has a code keeps
+    it, also as the only one of a group; anything else is HANDLER_ERROR, and its traceback is on stderr."""
+    leaves = list(_leaves(error))
+    if len(leaves) == 1:
+        (error,) = leaves
+    if isinstance(error, RequestFailedError):
+        return Failure(error.code, error.attribution, error.message, error.detail)
+    if isinstance(error, (RequestCancelledError, LinkClosedError)):
+        return Failure(error.code, error.attribution, str(error))
+    show_traceback()
+    text = str(error)[:_LONGEST_MESSAGE]
+    name = type(error).__name__
+    return Failure("HANDLER_ERROR", AttributionClass.INTERNAL, f"{name}: {text}" if text else name)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def show_traceback() -> None:
+    """Write the exception being handled to stderr."""
     kind, error, trace = sys.exc_info()
     assert kind is not None
     assert error is not None

@@ -1,50 +1,45 @@
-"""What a handler holds in its hand."""
+"""What a plain handler holds in its hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
-from capdag.errors import AttributionClass, LocalProtocolError
-from capdag.wire import LogRecord, MessageId
-
-from ._errors import RequestCancelledError
 from ._input import Input
-from ._job import Job
+from ._job import ThreadJob
 from ._output import Output
+from ._requests import RequestBase
+
+if TYPE_CHECKING:
+    from ._call import Call
+    from ._call_core import Argument, Progress
+    from ._calls import CallTable
+    from ._workers import Workers
 
 
-class Request:
-    """One request, given to its handler. The handler returns to end it with success or raises to end it with ERR.
+class Request(RequestBase):
+    """One request, given to a plain handler. The handler returns to end it with success or raises to end it with ERR.
 
     All methods may be called from any thread.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ThreadJob, table: CallTable, workers: Workers) -> None:
+        super().__init__(job)
         self._job = job
-
-    @property
-    def cap(self) -> str:
-        """The cap URN as the caller asked for it; the cap that serves it may be wider."""
-        return self._job.asked
-
-    @property
-    def rid(self) -> MessageId:
-        """The request's id: 16 bytes or an integer."""
-        return self._job.flow.rid
+        self._table = table
+        self._workers = workers
 
     def main_input(self) -> Input:
         """Return the argument that the cap's in= names. Raises LocalProtocolError for in=media:void."""
-        found = self._job.arguments.main()
-        if found is None:
-            raise LocalProtocolError(f"cap {self._job.cap.text!r} takes no main input: its in= is media:void")
+        found = self._main_input()
+        assert isinstance(found, Input)
         return found
 
     def input(self, media_urn: str) -> Input:
         """Return the argument declared with this media URN. Raises LocalProtocolError if none is."""
-        found = self._job.arguments.named(media_urn)
-        if found is None:
-            declared = [arg.media_urn for arg in self._job.cap.args]
-            raise LocalProtocolError(f"cap {self._job.cap.text!r} declares no argument {media_urn!r}, only {declared}")
+        found = self._named_input(media_urn)
+        assert isinstance(found, Input)
         return found
 
     @property
@@ -52,48 +47,33 @@ class Request:
         """The output that the cap's out= names. Raises LocalProtocolError for out=media:void."""
         main = self._job.outputs.main
         if main is None:
-            raise LocalProtocolError(f"cap {self._job.cap.text!r} has no main output: its out= is media:void")
+            raise self._no_main_output()
         return main
 
     def named_output(self, media_urn: str) -> Output:
         """Return the output declared with this media URN. Raises LocalProtocolError if none is."""
         return self._job.outputs.named(media_urn)
 
-    def progress(self, fraction: float, message: str) -> None:
-        """Tell the caller how far the work is: 0.0 to 1.0 and a non-empty text. Needs no credit."""
-        self._job.log(LogRecord("progress", _text("message", message), float(fraction)))
+    def call(self, cap: str, *arguments: Argument, outputs: Sequence[str] = (), progress: Progress = True) -> Call:
+        """Call another cap, wherever it is served; see `Call` for how it is made and read.
 
-    def log(self, level: str, message: str, attribution: AttributionClass | str = AttributionClass.INTERNAL) -> None:
-        """Tell the caller something: level `info`, `warn`, `error` or any other word but `progress`.
-
-        Raises LocalProtocolError for an empty level or message, level `progress`, or an unknown class.
+        `outputs` are the media URNs of the named outputs to be read; others are thrown away. The callee's progress is
+        passed on to this request's caller, mapped to the part of its bar that `progress` gives as two fractions, or
+        not at all if it is False. Raises LocalProtocolError for a wrong URN.
         """
-        if _text("level", level) == "progress":
-            raise LocalProtocolError("log level progress needs a fraction: use progress(fraction, message)")
-        if attribution not in list(AttributionClass):
-            raise LocalProtocolError(
-                f"log attribution must be one of {', '.join(AttributionClass)}, not {attribution!r}"
-            )
-        self._job.log(LogRecord(level, _text("message", message), attribution=AttributionClass(attribution)))
+        from ._call import Call
 
-    @property
-    def cancelled(self) -> bool:
-        """True once the caller no longer wants the answer. Cheap: look at it as often as you like."""
-        return self._job.stop_reason is not None
+        return Call(self._job, self._table, self._workers, cap, arguments, tuple(outputs), progress)
 
-    def check_cancelled(self) -> None:
-        """Raise RequestCancelledError once the caller no longer wants the answer."""
-        reason = self._job.stop_reason
-        if reason is not None:
-            raise RequestCancelledError(reason)
+    def keep_alive(self, message: str, *, interval: float = 5.0, limit: float = 600.0) -> AbstractContextManager[None]:
+        """While the block runs, tell the caller every `interval` seconds that work goes on: progress with the last
+        fraction that was told and `message`. For work that blocks and says nothing, as loading a model does. After
+        `limit` seconds it falls silent: what takes that long is stuck."""
+        from ._keep_alive import keep_alive
+
+        return keep_alive(self, self._job, message, interval, limit)
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
         """Have `callback` called, in another thread, when the caller no longer wants the answer; at once and here if
         that is so already. It is never called after the request's terminal, which waits for one that runs."""
         self._job.on_cancel(callback)
-
-
-def _text(name: str, value: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise LocalProtocolError(f"{name} must be a non-empty text, not {value!r}")
-    return value

@@ -1,4 +1,4 @@
-"""The loop of the synchronous shell: the main thread reads frames, workers run handlers.
+"""The handshake, and the loop of the synchronous shell: the main thread reads frames, workers run handlers.
 
 The main thread polls stdin and a wake-up descriptor and waits for nothing else; `_writer` says how it is heard while
 the pipe is full, `_session` what each frame means.
@@ -19,6 +19,7 @@ from capdag.wire import (
     CancelReason,
     FrameSplitter,
     FrameView,
+    Limits,
     NetworkPolicy,
     encode_frame,
     hello_frame,
@@ -29,7 +30,8 @@ from capdag.wire import (
 from ._admission import Admission
 from ._descriptors import Descriptors
 from ._served import ServedCap
-from ._session import RelayFrameError, Session
+from ._session import RelayFrameError, Session, Shell
+from ._threads import ThreadShell
 from ._workers import Workers
 from ._writer import FrameWriter
 
@@ -37,7 +39,7 @@ _READ = 65_536
 _LEAST_FRAME = 8192
 """Bytes that an ERR or LOG of the main thread surely fits in."""
 
-_LAST_SECONDS = 2.0
+LAST_SECONDS = 2.0
 """What running handlers have, all together, once stdin has ended."""
 
 _STDIN_ENDED = CancelReason("ABORTED", AttributionClass.ENVIRONMENT, "the host closed the cartridge's stdin")
@@ -47,7 +49,10 @@ EXIT_OK, EXIT_BROKEN = 0, 1
 
 
 class Runtime:
-    """One run of one cartridge over two descriptors. `on_policy` hears every POLICY, on the main thread."""
+    """One run of one cartridge over two descriptors. `on_policy` hears every POLICY, on the main thread.
+
+    Up to HELLO it is the same whatever the handlers are; then a loop of its own takes over if any of them is async.
+    """
 
     def __init__(
         self,
@@ -61,64 +66,91 @@ class Runtime:
         self._admission = admission
         self._manifest = manifest
         self._on_policy = on_policy
-        self._read_fd = descriptors.read_fd
+        self.read_fd = descriptors.read_fd
         self._woken_fd, self._wake_fd = os.pipe()
         os.set_blocking(self._wake_fd, False)
         self._closing = False
-        self._writer = FrameWriter(descriptors.write_fd, DEFAULT_LIMITS.max_frame, self._wake)
-        self._workers = Workers(self._on_idle)
+        self.on_wake: Callable[[], None] = self._wake
+        self.writer = FrameWriter(descriptors.write_fd, DEFAULT_LIMITS.max_frame, lambda: self.on_wake())
+        self.workers = Workers(self._on_idle)
         self._splitter = FrameSplitter()
+        self._limits: Limits | None = None
+        self._early: list[FrameView] = []
         self._session: Session | None = None
 
     def run(self) -> int:
         """Serve until stdin ends; returns the exit code. The process must then end at once: handlers may still run."""
+        code = self._serve_until(lambda: self._limits is not None)
+        if code is not None:
+            return code
+        if any(cap.is_async for cap in self._caps):
+            from ._tasks import serve_with_tasks
+
+            serve_with_tasks(self)
+        self.begin(ThreadShell(self.workers, self.writer))
+        code = self._serve_until(lambda: False)
+        assert code is not None
+        if code == EXIT_OK:
+            self._finish()
+        return code
+
+    def begin(self, shell: Shell) -> None:
+        """Start the session, with the frames that came along with HELLO."""
+        assert self._limits is not None
+        self._session = Session(self._caps, self._admission, self._limits, self.writer, shell, self._on_policy)
+        for view in self._early:
+            self._session.take(view)
+        self._early.clear()
+
+    def _serve_until(self, done: Callable[[], bool]) -> int | None:
+        """Take frames until `done` (None) or until the end (the exit code): stdin's, or nobody reads stdout."""
+        poll = select.poll()
+        poll.register(self._woken_fd, select.POLLIN)
+        while not done():
+            # From a host that sends and never reads no more is taken; that it has gone still shows, as an error event.
+            poll.register(self.read_fd, 0 if self.writer.overfull else select.POLLIN)
+            poll.register(self.writer.fd, select.POLLOUT if self.writer.wants_room else 0)
+            ready = dict(poll.poll())
+            if self._woken_fd in ready or ready.get(self.writer.fd, 0) & ~select.POLLOUT:
+                return self._end_code
+            if self.read_fd in ready and (code := self.read_once()) is not None:
+                return code
+            self.writer.flush()
+        return None
+
+    @property
+    def _end_code(self) -> int:
+        return EXIT_BROKEN if self._limits is None else EXIT_OK
+
+    def read_once(self) -> int | None:
+        """Take what one read gives. At the end of stdin, or of what can be understood, returns the exit code."""
         try:
-            self._read_frames()
+            data = os.read(self.read_fd, _READ)
+            if data:
+                for body in self._splitter.feed(data):
+                    self._take(inspect(body))
+                return None
+            self._splitter.eof()
+            if self._limits is None:
+                raise RemoteProtocolError("stdin ended before the host's HELLO")
+        except BlockingIOError:
+            return None
         except RelayFrameError as error:
             _complain(error)
             return EXIT_BROKEN
         except ProtocolError as error:
             _complain(error)
-        if self._session is None:
-            return EXIT_BROKEN
-        self._finish(self._session)
-        return EXIT_OK
+        return self._end_code
 
-    def _read_frames(self) -> None:
-        """Take frames until stdin ends or nobody reads stdout any more. Raises ProtocolError for a broken stream."""
-        poll = select.poll()
-        poll.register(self._woken_fd, select.POLLIN)
-        while True:
-            # From a host that sends and never reads no more is taken; that it has gone still shows, as an error event.
-            poll.register(self._read_fd, 0 if self._writer.overfull else select.POLLIN)
-            poll.register(self._writer.fd, select.POLLOUT if self._writer.wants_room else 0)
-            ready = dict(poll.poll())
-            if self._woken_fd in ready or ready.get(self._writer.fd, 0) & ~select.POLLOUT:
-                return
-            if self._read_fd in ready and not self._read_once():
-                return
-            self._writer.flush()
+    def _take(self, view: FrameView) -> None:
+        if self._session is not None:
+            self._session.take(view)
+        elif self._limits is not None:
+            self._early.append(view)
+        else:
+            self._limits = self._shake_hands(view)
 
-    def _read_once(self) -> bool:
-        """Take what one read gives; False at the end of stdin."""
-        try:
-            data = os.read(self._read_fd, _READ)
-        except BlockingIOError:
-            return True
-        if not data:
-            self._splitter.eof()
-            if self._session is None:
-                raise RemoteProtocolError("stdin ended before the host's HELLO")
-            return False
-        for body in self._splitter.feed(data):
-            view = inspect(body)
-            if self._session is None:
-                self._session = self._shake_hands(view)
-            else:
-                self._session.take(view)
-        return True
-
-    def _shake_hands(self, view: FrameView) -> Session:
+    def _shake_hands(self, view: FrameView) -> Limits:
         """Answer the host's HELLO with our own, which has the limits already reduced. Raises RemoteProtocolError."""
         limits = DEFAULT_LIMITS.negotiate(read_hello(view))
         hello = hello_frame(limits, manifest=self._manifest, pools=self._admission.states())
@@ -126,24 +158,29 @@ class Runtime:
         least = max(_LEAST_FRAME, len(encode_frame(hello)))
         if limits.max_frame < least:
             raise RemoteProtocolError(f"HELLO's max_frame of {limits.max_frame} is too small: at least {least}")
-        self._writer.post(hello)
-        self._writer.max_frame = self._splitter.max_frame = limits.read_limit
-        return Session(self._caps, self._admission, limits, self._writer, self._workers, self._on_policy)
+        self.writer.post(hello)
+        self.writer.max_frame = self._splitter.max_frame = limits.read_limit
+        return limits
 
-    def _finish(self, session: Session) -> None:
-        """Stop everything and give the handlers until the deadline to return and their terminals to go out."""
-        deadline = time.monotonic() + _LAST_SECONDS
+    def stop_all(self) -> None:
+        """Cancel every request: what handlers have left is `LAST_SECONDS`."""
         self._closing = True
-        session.stop_all(_STDIN_ENDED)
+        if self._session is not None:
+            self._session.stop_all(_STDIN_ENDED)
+
+    def _finish(self) -> None:
+        """Stop everything and give the handlers until the deadline to return and their terminals to go out."""
+        deadline = time.monotonic() + LAST_SECONDS
+        self.stop_all()
         while True:
-            self._writer.flush()
+            self.writer.flush()
             left = deadline - time.monotonic()
-            if left <= 0 or (self._workers.busy == 0 and self._writer.idle):
+            if left <= 0 or (self.workers.busy == 0 and self.writer.idle):
                 return
             poll = select.poll()
             poll.register(self._woken_fd, select.POLLIN)
-            if self._writer.wants_room:
-                poll.register(self._writer.fd, select.POLLOUT)
+            if self.writer.wants_room:
+                poll.register(self.writer.fd, select.POLLOUT)
             if (self._woken_fd, select.POLLIN) in poll.poll(left * 1000):
                 os.read(self._woken_fd, _READ)
 
@@ -153,7 +190,7 @@ class Runtime:
 
     def _on_idle(self) -> None:
         if self._closing:
-            self._wake()
+            self.on_wake()
 
 
 def _complain(error: Exception) -> None:

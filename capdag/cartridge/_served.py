@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from capdag.urn import CapUrn, MediaUrn, response_media
 
 if TYPE_CHECKING:
+    from ._async_request import AsyncRequest
     from ._request import Request
+
+    ThreadHandler = Callable[[Request], object]
+    AsyncHandler = Callable[[AsyncRequest], Coroutine[Any, Any, object]]
+
+Handler = Union["ThreadHandler", "AsyncHandler"]
+"""A plain function of a `Request`, or an `async def` of an `AsyncRequest`."""
 
 
 class ArgFacts(NamedTuple):
@@ -36,17 +43,18 @@ class ServedCap(NamedTuple):
     urn: CapUrn
     text: str
     facts: Mapping[str, Any]
-    handler: Callable[[Request], object]
+    handler: Handler
     args: tuple[ArgFacts, ...]
     outputs: tuple[OutputFacts, ...]
+    is_async: bool
 
 
-def serve(facts: Mapping[str, Any], handler: Callable[[Request], object]) -> ServedCap:
+def serve(facts: Mapping[str, Any], handler: Handler, *, is_async: bool = False) -> ServedCap:
     """Read a checked cap object of the manifest."""
     urn = CapUrn.parse(facts["urn"])
     args = tuple(_arg(urn, arg) for arg in facts.get("args", ()))
     outputs = tuple(_output(urn, output) for output in facts.get("outputs", ()))
-    return ServedCap(urn, str(urn), facts, handler, args, outputs)
+    return ServedCap(urn, str(urn), facts, handler, args, outputs, is_async)
 
 
 def _arg(urn: CapUrn, arg: Mapping[str, Any]) -> ArgFacts:

@@ -7,13 +7,14 @@ to the pipe under it: posting only appends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from threading import Lock
+from typing import Protocol
 
 from capdag.errors import AttributionClass, ProtocolError, RemoteProtocolError
 from capdag.urn import CapTable
 from capdag.wire import (
     IDENTITY_CAP,
+    REQUEST,
     RESPONSE,
     CancelReason,
     Failure,
@@ -36,16 +37,28 @@ from capdag.wire import (
 )
 
 from ._admission import Admission
+from ._calls import CallTable
 from ._errors import LONGEST_TEXT, CartridgeError
 from ._job import Job
-from ._request import Request
 from ._served import ServedCap
-from ._workers import Workers
 from ._writer import Flow, FrameWriter
 
 
 class RelayFrameError(RemoteProtocolError):
     """A frame came that belongs between hosts and engines: whoever is on the other end takes us for a relay."""
+
+
+class Shell(Protocol):
+    """What runs handlers: threads, or tasks and threads."""
+
+    def job(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits) -> Job:
+        """Make the job of a request that is accepted."""
+
+    def start(self, job: Job, session: Session, *, queued: bool) -> None:
+        """Start a job's handler, from any thread; when the outcome is decided, `session.settle` is called."""
+
+    def stopped(self, job: Job, session: Session) -> None:
+        """Tell a job's handler that it was stopped. On the main thread."""
 
 
 class Session:
@@ -57,7 +70,7 @@ class Session:
         admission: Admission,
         limits: Limits,
         writer: FrameWriter,
-        workers: Workers,
+        shell: Shell,
         on_policy: Callable[[NetworkPolicy], None],
     ) -> None:
         self._table: CapTable[str] = CapTable()
@@ -68,13 +81,14 @@ class Session:
         self._admission = admission
         self._limits = limits
         self._writer = writer
-        self._workers = workers
+        self._shell = shell
         self._on_policy = on_policy
         self._policy_known = False
         self._lock = Lock()
         self._jobs: dict[MessageId, Job] = {}
         self._released = ReleasedRing()
         self._counts = FrameCounts(self._released)
+        self.calls = CallTable(self._lock, self._released, writer)
         self._takers: Mapping[FrameType, Callable[[FrameView], None]] = {
             FrameType.HELLO: self._on_hello,
             FrameType.REQ: self._on_req,
@@ -89,7 +103,7 @@ class Session:
             FrameType.POLICY: self._take_policy,
             FrameType.RELAY_NOTIFY: self._on_relay,
             FrameType.RELAY_STATE: self._on_relay,
-            FrameType.LOG: self._count,
+            FrameType.LOG: self._on_log,
             FrameType.CLOSE_STREAM: self._count,
         }
 
@@ -124,7 +138,7 @@ class Session:
                 self._released.add(view.id)
             self._writer.post(err_frame(view.id, _failure(refusal), xid=view.xid), flow, terminal=True)
             return
-        job = Job(cap, view.fields[10], flow, self._limits, self._writer)
+        job = self._shell.job(cap, view.fields[10], flow, self._limits)
         with self._lock:
             self._released.discard(view.id)
             self._jobs[view.id] = job
@@ -139,7 +153,7 @@ class Session:
         """Return the cap that serves a REQ. Raises CartridgeError saying why none does."""
         asked = view.fields.get(10)
         if not asked:
-            raise CartridgeError("INVALID_REQUEST", "the REQ has no cap: key 10 must name one")
+            raise CartridgeError("INVALID_REQUEST", "the REQ has no cap: key 10 must name one", AttributionClass.INPUT)
         if view.payload_size:
             raise CartridgeError("PROTOCOL_ERROR", "a REQ has an empty payload: arguments go in streams of their own")
         if view.id in self._jobs:
@@ -154,15 +168,12 @@ class Session:
         return cap
 
     def _start(self, job: Job, queued: bool = False) -> None:
-        def work() -> None:
-            if queued:
-                job.log(LogRecord("dequeued", "the request has left the queue, its handler starts"))
-            job.cap.handler(Request(job))
+        self._shell.start(job, self, queued=queued)
 
-        self._workers.run(partial(job.run, work, self._settle))
-
-    def _settle(self, job: Job) -> None:
-        """From a worker whose job has its outcome: forget it and start what waited for its place."""
+    def settle(self, job: Job) -> None:
+        """From the side of a handler whose job has its outcome: forget it, end the calls it has left behind, and
+        start what waited for its place."""
+        self.calls.abandon_all(job)
         with self._lock:
             self._forget(job)
             admitted = self._admission.release(job)
@@ -173,31 +184,37 @@ class Session:
         del self._jobs[job.flow.rid]
         self._released.add(job.flow.rid)
 
-    def _stop(self, job: Job, reason: Failure, queued_reason: Failure) -> None:
-        """End a job: at once if it is queued, else by its worker."""
+    def _stop(
+        self, job: Job, reason: Failure, queued_reason: Failure | None = None, *, force_kill: bool = False
+    ) -> None:
+        """End a job and the calls it has made: at once if it is queued, else by its handler."""
         with self._lock:
             queued = self._admission.withdraw(job)
             if queued:
                 self._forget(job)
         if queued:
             flow = job.flow
-            self._writer.post(err_frame(flow.rid, queued_reason, xid=flow.xid), flow, terminal=True)
+            self._writer.post(err_frame(flow.rid, queued_reason or reason, xid=flow.xid), flow, terminal=True)
         elif job.stop(reason):
-            self._workers.run(job.call_back)
+            why = CancelReason(reason.code, reason.attribution, reason.message)
+            self.calls.cancel_all(job, why, force_kill=force_kill)
+            self._shell.stopped(job, self)
 
-    def _cancel(self, job: Job, reason: CancelReason) -> None:
+    def _cancel(self, job: Job, reason: CancelReason, *, force_kill: bool = False) -> None:
         failure = reason.failure()
         message = f"{failure.message[:LONGEST_TEXT]} (while queued)"
-        self._stop(job, failure, failure._replace(code=failure.code[:LONGEST_TEXT], message=message))
+        queued = failure._replace(code=failure.code[:LONGEST_TEXT], message=message)
+        self._stop(job, failure, queued, force_kill=force_kill)
 
     def _on_cancel(self, view: FrameView) -> None:
         job = self._job_of(view)
         if job is not None:
-            self._cancel(job, read_cancel(view.meta))
+            self._cancel(job, read_cancel(view.meta), force_kill=view.fields.get(18) is True)
 
     def _on_stream(self, view: FrameView) -> None:
-        job = self._job_of(view)
+        job = self._body_of(view)
         if job is None:
+            self._on_answer(view)
             return
         if job.stop_reason is not None:
             self._counts.stragglers[view.type.name.lower()] += 1
@@ -205,30 +222,58 @@ class Session:
         try:
             credit = job.arguments.take(view)
         except (CartridgeError, ProtocolError) as error:
-            self._stop(job, _failure(error), _failure(error))
+            self._stop(job, _failure(error))
             return
         if credit is not None:
             self._writer.post(credit)
 
     def _on_body_end(self, view: FrameView) -> None:
-        job = self._job_of(view)
+        job = self._body_of(view)
         if job is None:
+            self._on_answer(view)
             return
         try:
             job.arguments.end()
         except ProtocolError as error:
-            self._stop(job, _failure(error), _failure(error))
+            self._stop(job, _failure(error))
 
     def _on_body_err(self, view: FrameView) -> None:
-        job = self._job_of(view)
-        if job is not None:
-            job.arguments.fail(failure_of(view.meta).error())
+        job = self._body_of(view)
+        if job is None:
+            self._on_answer(view)
+            return
+        job.arguments.fail(failure_of(view.meta).error())
+
+    def _body_of(self, view: FrameView) -> Job | None:
+        """Return the job whose body a frame is part of. Where a call has come back to the process that made it, the
+        id is live twice, and what the call itself sends is the body."""
+        job = self._jobs.get(view.id)
+        call = None if job is None else self.calls.find(view.id)
+        return job if call is None or call.sends(view) else None
+
+    def _on_answer(self, view: FrameView) -> None:
+        call = self.calls.find(view.id)
+        if call is None:
+            self._count(view)
+        else:
+            self.calls.take(call, view)
+
+    def _on_log(self, view: FrameView) -> None:
+        call = self.calls.find(view.id)
+        if call is None:
+            self._count(view)
+        else:
+            self.calls.forward(call, view)
 
     def _on_credit(self, view: FrameView) -> None:
-        job = self._job_of(view)
-        if job is None:
-            return
-        if view.meta.get("credit_dir") != RESPONSE or not job.outputs.grant(view.stream_id, view.fields[19]):
+        direction, stream_id, credit = view.meta.get("credit_dir"), view.stream_id, view.fields[19]
+        if direction == REQUEST:
+            call = self.calls.find(view.id)
+            known = call is not None and call.grant(stream_id, credit)
+        else:
+            job = self._jobs.get(view.id)
+            known = direction == RESPONSE and job is not None and job.outputs.grant(stream_id, credit)
+        if not known:
             self._count(view)
 
     def _on_heartbeat(self, view: FrameView) -> None:

@@ -15,6 +15,7 @@ import select
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
+from typing import NamedTuple
 
 from capdag.errors import LinkClosedError
 from capdag.wire import Frame, MessageId, pack, view_of
@@ -43,21 +44,41 @@ class Flow:
         self.ended = False
 
 
-class FrameWriter:
-    """Writes frames to `fd`. `on_broken` is called, from any thread, when the far side has closed it."""
+class _Between(NamedTuple):
+    """A frame for a flow that a worker has: it gets its number when it is written."""
 
-    def __init__(self, fd: int, max_frame: int, on_broken: Callable[[], None]) -> None:
+    flow: Flow
+    frame: Frame
+    size: int
+
+
+_HIGHEST_SEQ = 2**64 - 1
+
+
+class FrameWriter:
+    """Writes frames to `fd`. `on_broken` is called, from any thread, when the far side has closed it; `on_relieved`,
+    from a worker, when it has sent what the main thread posted and `main_waits` is set."""
+
+    def __init__(
+        self,
+        fd: int,
+        max_frame: int,
+        on_broken: Callable[[], None],
+        on_relieved: Callable[[], None] = lambda: None,
+    ) -> None:
         self.fd = fd
         self.max_frame = max_frame
         self.stragglers = 0
         self._lock = Lock()
-        self._posted: deque[bytes] = deque()
+        self._posted: deque[bytes | _Between] = deque()
         # Two counters, each written by one side only: the main thread, the holder of the lock.
         self._bytes_posted = 0
         self._bytes_taken = 0
         self._stuck = False
         self._broken = False
         self._on_broken = on_broken
+        self.on_relieved = on_relieved
+        self.main_waits = False
 
     def send(self, flow: Flow, build: Callable[[int], bytes], *, terminal: bool = False) -> bool:
         """From a worker: number one frame of a flow, build its bytes and write them, waiting for room as needed.
@@ -98,11 +119,36 @@ class FrameWriter:
 
     def post(self, frame: Frame, flow: Flow | None = None, *, terminal: bool = False) -> None:
         """From the main thread: append a frame; never waits. With `flow`, number it: only while no worker has it."""
-        if flow is not None:
-            frame.seq = flow.next_seq
-            flow.next_seq += 1
-            flow.ended = terminal
-        data = self.pack(frame)
+        if flow is None:
+            self._append(self.pack(frame))
+            return
+
+        def build(seq: int) -> bytes:
+            frame.seq = seq
+            return self.pack(frame)
+
+        self.post_built(flow, build, terminal=terminal)
+
+    def post_built(self, flow: Flow, build: Callable[[int], bytes], *, terminal: bool = False) -> None:
+        """From the main thread: number a frame of a flow that no worker has, build its bytes and append them. After
+        the flow's terminal it is suppressed and counted. Raises what `build` raises (the number is not used up)."""
+        if flow.ended:
+            self.stragglers += 1
+            return
+        data = build(flow.next_seq)
+        flow.next_seq += 1
+        flow.ended = terminal
+        self._append(data)
+
+    def post_between(self, flow: Flow, frame: Frame) -> None:
+        """From the main thread: append a frame for a flow that a worker may have; it is numbered when it is written,
+        and suppressed if the flow's terminal has gone by then. Raises LocalProtocolError as `pack` does."""
+        frame.seq = _HIGHEST_SEQ
+        size = len(self.pack(frame))
+        self._bytes_posted += size
+        self._posted.append(_Between(flow, frame, size))
+
+    def _append(self, data: bytes) -> None:
         self._bytes_posted += len(data)
         self._posted.append(data)
 
@@ -123,9 +169,19 @@ class FrameWriter:
         return self._stuck and bool(self._posted) and not self._broken
 
     @property
+    def broken(self) -> bool:
+        """True once the far side has closed it."""
+        return self._broken
+
+    @property
+    def backlog(self) -> int:
+        """Bytes posted that wait."""
+        return self._bytes_posted - self._bytes_taken if self._posted else 0
+
+    @property
     def overfull(self) -> bool:
         """True while more than MAX_POSTED bytes wait."""
-        return bool(self._posted) and self._bytes_posted - self._bytes_taken > MAX_POSTED
+        return self.backlog > MAX_POSTED
 
     @property
     def idle(self) -> bool:
@@ -139,7 +195,7 @@ class FrameWriter:
         while self._posted:
             if not poll.poll(0):
                 return False
-            data = self._posted.popleft()
+            data = self._next_posted()
             try:
                 written = os.write(self.fd, data[:_SURE])
             except BlockingIOError:
@@ -155,11 +211,30 @@ class FrameWriter:
     def _write_all(self, data: bytes) -> None:
         """Lock held, worker: what was posted, then `data`."""
         while self._posted:
-            posted = self._posted.popleft()
+            posted = self._next_posted()
             self._write(posted)
             self._bytes_taken += len(posted)
+            if self.main_waits and not self._posted:
+                self.on_relieved()
         if data:
             self._write(data)
+
+    def _next_posted(self) -> bytes:
+        """Lock held: what is to be written next, none for a frame that is suppressed. `_bytes_taken` counts it when it
+        has been written."""
+        posted = self._posted.popleft()
+        if isinstance(posted, bytes):
+            return posted
+        flow, frame, size = posted
+        data = b""
+        if flow.ended:
+            self.stragglers += 1
+        else:
+            frame.seq = flow.next_seq
+            data = self.pack(frame)
+            flow.next_seq += 1
+        self._bytes_taken += size - len(data)
+        return data
 
     def _write(self, data: bytes) -> None:
         if self._broken:

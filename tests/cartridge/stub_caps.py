@@ -37,3 +37,11 @@ NOTES = "media:notes;enc=utf-8"
 NOTES_CANONICAL = "media:enc=utf-8;notes"
 EXTRA = "media:extra;enc=utf-8"
 OPTION = "media:option;enc=utf-8"
+ECHO = _cap("echo", out_media="media:octets")
+THREAD = _cap("thread", out_media="media:octets")
+ASK = _cap("ask", TEXT, "media:octets")
+ASK_PLAIN = _cap("ask-plain", TEXT, "media:octets")
+LEAVE = _cap("leave", TEXT, "media:octets")
+LEAVE_PLAIN = _cap("leave-plain", TEXT, "media:octets")
+FAN = _cap("fan", TEXT, "media:octets")
+NAMED = _cap("named", TEXT, "media:octets")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -128,14 +129,17 @@ def test_handlers_that_would_not_run() -> None:
 
     cartridge = Cartridge("test", version="1")
     for wrong, why in (
-        (asynchronous, "async handlers are not supported yet"),
-        (asynchronous_generator, "async handlers are not supported yet"),
-        (Callable(), "async handlers are not supported yet"),
+        (asynchronous_generator, "must not yield"),
         (generator, "must not yield"),
         ("handler", "must be a function"),
     ):
         with pytest.raises(ConfigError, match=why):
             cartridge.add_cap(CAP, wrong, title="t", aliases=["t"])  # type: ignore[arg-type]
+    for number, right in enumerate((asynchronous, partial(asynchronous), Callable(), lambda _: None)):
+        cap = f"{CAP};n={number}"
+        cartridge.add_cap(cap, right, title="t", aliases=["t"])
+        (served,) = (served for urn, served in cartridge._caps.items() if f"n={number}" in urn)
+        assert served.is_async == (number < 3)
 
 
 def test_mistakes_in_a_cartridge() -> None:

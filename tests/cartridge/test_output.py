@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from capdag.cartridge import Cartridge, Request, RequestCancelledError
-from capdag.cartridge._output import Outputs
+from capdag.cartridge._job import ThreadJob
 from capdag.cartridge._served import serve
 from capdag.cartridge._writer import Flow, FrameWriter
 from capdag.errors import AttributionClass, LocalProtocolError
@@ -38,11 +38,17 @@ class Bench:
         cap = serve(cartridge.manifest()["cap_groups"][0]["caps"][1], handler)
         self.read_fd, self.write_fd = os.pipe()
         writer = FrameWriter(self.write_fd, DEFAULT_LIMITS.max_frame, lambda: None)
-        self.outputs = Outputs(cap, Flow(1, 5), DEFAULT_LIMITS._replace(initial_credit=2), writer)
+        limits = DEFAULT_LIMITS._replace(initial_credit=2)
+        self.outputs = ThreadJob(cap, cap.text, Flow(1, 5), limits, writer).outputs
         assert self.outputs.main is not None
         self.main = self.outputs.main
         self.notes = self.outputs.named(NOTES)
         self._splitter = FrameSplitter()
+
+    def finish(self) -> None:
+        """End every stream, as the end of a handler does."""
+        for facts, output in self.outputs.declared():
+            output.finish(is_required=facts.is_required)
 
     def frames(self) -> list[FrameView]:
         """Return what has been written and not read yet."""
@@ -116,7 +122,7 @@ def test_closing_fails_who_waits_and_who_comes(bench: Bench) -> None:
 
 def test_nothing_follows_the_end_of_a_stream(bench: Bench) -> None:
     bench.main.item(1)
-    bench.outputs.finish()
+    bench.finish()
     with pytest.raises(LocalProtocolError, match="has ended"):
         bench.main.item(2)
     assert bench.kinds() == ["STREAM_START", "CHUNK", "STREAM_END"]

@@ -1,0 +1,71 @@
+"""The argument streams of a request: which stream is which declared argument (protocol-spec/wire.md, Requests)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from capdag.errors import AttributionClass
+from capdag.urn import MediaUrn, UrnError
+from capdag.wire import REQUEST, InStream, Received
+
+from ._errors import LONGEST_TEXT, CartridgeError
+from ._inbound import InputCore, Streams
+from ._served import ArgFacts, ServedCap
+
+MakeInput = Callable[[Streams, ArgFacts], InputCore]
+
+
+class Arguments(Streams):
+    """All argument streams of one request: fed by the main thread, read by the handler."""
+
+    direction = REQUEST
+
+    def __init__(self, cap: ServedCap, make_input: MakeInput, *facts: Any) -> None:
+        super().__init__(*facts)
+        self._cap = cap
+        self._inputs: Mapping[str, InputCore] = {arg.media_urn: make_input(self, arg) for arg in cap.args}
+
+    def main(self) -> InputCore | None:
+        """Return the input that the cap's in= names, or None for in=media:void."""
+        return next((self._inputs[arg.media_urn] for arg in self._cap.args if arg.is_main), None)
+
+    def named(self, media_urn: str) -> InputCore | None:
+        """Return the input declared with this media URN, or None."""
+        return self._inputs.get(str(MediaUrn.parse(media_urn)))
+
+    def bad(self, media_urn: str, fault: str, detail: Mapping[str, object] | None = None) -> CartridgeError:
+        """Return INVALID_REQUEST / input, naming the argument."""
+        shown = media_urn[:LONGEST_TEXT]
+        text = f"argument {shown!r} {fault}"
+        return CartridgeError("INVALID_REQUEST", text, AttributionClass.INPUT, {"param": shown, **(detail or {})})
+
+    def _choose(self, stream: InStream) -> InputCore | None:
+        head = stream.head
+        try:
+            media = MediaUrn.parse(head.media_urn)
+        except UrnError as error:
+            raise self.bad(head.media_urn, f"is not a media URN: {error}") from None
+        if head.output is not None:
+            raise self.bad(head.media_urn, "names an output (key 21): only answers have outputs")
+        found = self._input_of(media)
+        if found is None and media.is_void:
+            return None
+        if found is None:
+            raise self.bad(head.media_urn, f"is not one that {self._cap.text} takes: {list(self._inputs)}")
+        if found._stream is not None:
+            raise self.bad(head.media_urn, "came twice")
+        return found
+
+    def _input_of(self, media: MediaUrn) -> InputCore | None:
+        """Choose the argument a stream is: the same media, else one that it satisfies, else the main one, so that a
+        caller may be vague about the only thing it sends."""
+        args = self._cap.args
+        same = (arg for arg in args if arg.media.is_equivalent(media))
+        fitting = (arg for arg in args if media.satisfies(arg.media))
+        found = next(same, None) or next(fitting, None)
+        return self._inputs[found.media_urn] if found is not None else self.main()
+
+    def _discard(self, stream: InStream, received: Received) -> int:  # noqa: ARG002
+        """A void stream: whoever sends something in it, sends one window and no more."""
+        return 0

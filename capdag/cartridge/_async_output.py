@@ -1,0 +1,174 @@
+"""What an async handler answers with: output streams that wait for credit in a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from capdag.errors import CapdagError, LocalProtocolError
+from capdag.wire import Limits, SendWindow
+
+from ._outbound import Build, Head, OutCore, State
+from ._writer import Flow
+
+if TYPE_CHECKING:
+    import trio
+
+    from ._line import Line
+else:
+    from ._lazy import trio
+
+
+class AsyncGate:
+    """The credit of one stream. Everything happens in the loop's thread."""
+
+    def __init__(self, initial: int) -> None:
+        self._window = SendWindow(initial)
+        self._changed = trio.Event()
+        self._closed: CapdagError | None = None
+
+    async def take(self) -> None:
+        """Use one credit, waiting for it. Raises the error the gate was closed with."""
+        while True:
+            self.check()
+            if self._window.take():
+                return
+            self._changed = trio.Event()
+            await self._changed.wait()
+
+    @property
+    def remaining(self) -> int:
+        """Credits that can be taken without waiting."""
+        return 0 if self._closed is not None else self._window.remaining
+
+    def check(self) -> None:
+        """Raise the error the gate was closed with, if it was."""
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
+
+    def grant(self, credit: int) -> None:
+        """Add a grant."""
+        self._window.grant(credit)
+        self._changed.set()
+
+    def close(self, error: CapdagError) -> None:
+        """Fail whoever waits and whoever comes."""
+        self._closed = self._closed or error
+        self._changed.set()
+
+
+class AsyncOutput(OutCore):
+    """One output stream. Every method waits for credit as needed, is a checkpoint, and may be called from any task.
+
+    A cancelled request raises `trio.Cancelled` here, and RequestCancelledError in clean-up that shields itself.
+    """
+
+    def __init__(self, head: Head, flow: Flow, limits: Limits, line: Line) -> None:
+        super().__init__(head, flow, limits)
+        self._line = line
+        self._gate = AsyncGate(limits.initial_credit)
+        self._lock = trio.Lock()
+        self._torn = False
+
+    async def open(self, meta: Mapping[str, Any] | None = None, *, unbounded: bool = False) -> None:
+        """Send STREAM_START: see `Output.open`."""
+        await self._take_turn()
+        try:
+            self._check_new(wanted=unbounded or meta is not None)
+            self._open(meta, unbounded=unbounded)
+        finally:
+            self._lock.release()
+
+    async def write(self, value: Any) -> None:
+        """Write to a scalar output: see `Output.write`."""
+        await self._take_turn()
+        try:
+            self._require(sequence=False)
+            self._open()
+            if isinstance(value, (bytes, bytearray, memoryview)):
+                value = self._held.add(value, monotonic())
+            else:
+                await self._send_pieces(self._held.take())
+            await self._send_pieces(value)
+        finally:
+            self._lock.release()
+
+    async def flush(self) -> None:
+        """Send bytes that `write` holds back for company."""
+        await self._take_turn()
+        try:
+            self._gate.check()
+            await self._send_pieces(self._held.take())
+        finally:
+            self._lock.release()
+
+    def flush_within_credit(self) -> None:
+        """Send bytes that `write` holds back, if that needs no waiting."""
+        if self._held and not self._lock.locked() and self._gate.remaining * self._max_piece >= len(self._held):
+            for payload in self._pieces(self._held.take()):
+                taken = self._gate._window.take()
+                assert taken
+                self._send(self._chunk(payload))
+
+    async def item(self, item: Any, meta: Mapping[str, Any] | None = None) -> None:
+        """Write one item, with its meta if given: see `Output.item`."""
+        await self._take_turn()
+        try:
+            self._require(sequence=True)
+            self._open()
+            first, *others = self._fragments(item)
+            await self._gate.take()
+            if meta is None:
+                self._send(self._chunk(first))
+            else:
+                self._line.post(self._described(first, meta), self._flow)
+                self._chunks += 1
+            self._torn = bool(others)
+            for payload in others:
+                await self._gate.take()
+                self._send(self._chunk(payload))
+            self._torn = False
+            await self._line.room()
+        finally:
+            self._lock.release()
+
+    async def finish(self, *, is_required: bool = True) -> None:
+        """Send what is held and STREAM_END. For the runtime."""
+        await self._take_turn()
+        try:
+            if self._state is State.NEW and not is_required:
+                return
+            self._open()
+            await self._send_pieces(self._held.take())
+            self._line.post(self._end_frame(), self._flow)
+        finally:
+            self._lock.release()
+
+    async def _take_turn(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            self._lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self._lock.acquire()
+
+    def _open(self, meta: Mapping[str, Any] | None = None, *, unbounded: bool = False) -> None:
+        self._gate.check()
+        if self._torn:
+            raise LocalProtocolError(
+                f"output {self.media_urn!r}: an item was cancelled half-way, nothing can follow it"
+            )
+        if self._state is not State.OPEN:
+            start = self._start_frame(meta, unbounded=unbounded)
+            assert start is not None
+            self._line.post(start, self._flow)
+
+    async def _send_pieces(self, value: Any) -> None:
+        for payload in self._pieces(value):
+            await self._gate.take()
+            self._send(self._chunk(payload))
+            await self._line.room()
+
+    def _send(self, build: Build) -> None:
+        self._line.post_built(self._flow, build)
+        self._chunks += 1

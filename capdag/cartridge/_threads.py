@@ -1,0 +1,52 @@
+"""The synchronous shell: every handler runs in a worker thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from capdag.errors import LocalProtocolError
+from capdag.wire import Limits, LogRecord
+
+from ._job import Job, ThreadJob
+from ._request import Request
+from ._served import ServedCap
+from ._workers import Workers
+from ._writer import Flow, FrameWriter
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+DEQUEUED = LogRecord("dequeued", "the request has left the queue, its handler starts")
+
+
+class ThreadShell:
+    """Runs handlers that are plain functions."""
+
+    def __init__(self, workers: Workers, writer: FrameWriter) -> None:
+        self._workers = workers
+        self._writer = writer
+
+    def job(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits) -> Job:
+        """Make the job of a request that is accepted."""
+        return ThreadJob(cap, asked, flow, limits, self._writer)
+
+    def start(self, job: Job, session: Session, *, queued: bool) -> None:
+        """Start the handler in a worker."""
+        assert isinstance(job, ThreadJob)
+        handler = cast("Callable[[Request], object]", job.cap.handler)
+
+        def work() -> None:
+            if queued:
+                job.log(DEQUEUED)
+            if hasattr(handler(Request(job, session.calls, self._workers)), "__await__"):
+                name = getattr(handler, "__qualname__", handler)
+                raise LocalProtocolError(f"handler {name} returned an awaitable: write it as `async def`")
+
+        self._workers.run(partial(job.run, work, session.settle))
+
+    def stopped(self, job: Job, session: Session) -> None:  # noqa: ARG002 - for the other shell
+        """Call what the handler has registered, in a worker."""
+        assert isinstance(job, ThreadJob)
+        self._workers.run(job.call_back)
