@@ -40,7 +40,8 @@ class Exchange:
 
     `closing` is None while requests are accepted, else what new ones are refused with. `limits` is what the relay has
     been told and only ever shrinks: a requester that has read smaller limits never meets larger ones. `backlog` is that
-    of the relay's link, whose queue `up_queued` measures.
+    of the relay's link, whose queue `up_queued` measures. `alone_since` is when the last relay went, None while one
+    is attached.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Exchange:
         self.reset_backlog()
         self.policy: NetworkPolicy | None = settings.policy
         self.relay_state: bytes = b""
+        self.alone_since: float | None = None
         self.closing: CancelReason | None = None
         self.launch: Callable[[Cartridge], None] = lambda _: None
         self.up: list[FrameView] = []

@@ -105,7 +105,7 @@ class Health:
         elif now >= self._retire_deadline(cartridge):
             self._retire(cartridge, cartridge.port)
         elif now >= self._idle_deadline(cartridge):
-            log.info("cartridge %r is stopped after %g s without work", cartridge.id, settings.idle_timeout)
+            log.info("cartridge %r is stopped after %.3g s without work", cartridge.id, now - cartridge.idle_since)
             cartridge.port.stop()
 
     def _beat(self, cartridge: Cartridge, heartbeat: Heartbeat, now: float) -> None:
@@ -213,7 +213,7 @@ class Health:
 
     def _idle_deadline(self, cartridge: Cartridge) -> float:
         """Return when the process may have been idle for long enough: looked at again then, not at every request."""
-        timeout = self._x.settings.idle_timeout
-        if timeout is None:
-            return math.inf
-        return (cartridge.idle_since if cartridge.is_idle else self._x.clock()) + timeout
+        x, settings = self._x, self._x.settings
+        since = cartridge.idle_since if cartridge.is_idle else x.clock()
+        deadline = math.inf if settings.idle_timeout is None else since + settings.idle_timeout
+        return deadline if x.alone_since is None else min(deadline, max(since, x.alone_since) + settings.keep_warm)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import trio
 
 from capdag.errors import AttributionClass, ConfigError, LocalProtocolError, RemoteProtocolError
-from capdag.transport import Dispatcher, FdLink, Link, LocalLink, Receiver
+from capdag.transport import ByteLink, Dispatcher, FdLink, Link, LocalLink, Receiver
 from capdag.transport.guardian import Guardian
 from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, FrameView
 from capdag.wire.manifest import identity_cap
@@ -36,18 +37,20 @@ from .session import Session
 from .settings import CartridgeRecord, HostSettings
 
 _NOT_RUNNING = CancelReason("ABORTED", AttributionClass.ENVIRONMENT, "the host is not running")
+_ALONE = CancelReason("MASTER_DIED", AttributionClass.ENVIRONMENT, "no relay has attached to this host yet")
 
 
 class HostRuntime:
     """Starts cartridges at the first request for their caps and routes frames between them and the relay.
 
-    `receiver` is what the relay's link delivers to. Raises ConfigError if two records have one id.
+    `receiver` is what the relay's link delivers to. Without a `link` it waits for `attach_relay`. Raises ConfigError if
+    two records have one id.
     """
 
     def __init__(
         self,
         records: Sequence[CartridgeRecord],
-        link: Link,
+        link: Link | None,
         guardian: Guardian | None,
         settings: HostSettings | None = None,
     ) -> None:
@@ -90,7 +93,8 @@ class HostRuntime:
         self._check_runs("a relay")
         former = self._link
         self._relay_end.closed("another relay was attached")
-        former.close()
+        if former is not None:
+            former.close()
         self._link, self._relay_end = link, _RelayEnd(self)
         self._turn(self._reopen)
         return self._relay_end
@@ -123,14 +127,14 @@ class HostRuntime:
             x.advertise = False
             x.send_up(build_notify(x, [self._echo, *self._roster.current.values()]))
         batch = x.take_up()
-        if batch:
+        if batch and self._link is not None:
             before = self._up_queued()
             self._link.send(batch)
             x.backlog.sent(before)
 
     def _up_queued(self) -> int:
         """Bytes that wait for the relay to read; a link inside the process queues nothing here."""
-        return self._link.bytes_queued if isinstance(self._link, FdLink) else 0
+        return self._link.bytes_queued if isinstance(self._link, ByteLink) else 0
 
     def relayed(self, batch: Sequence[FrameView]) -> None:
         """Take frames of the relay."""
@@ -141,12 +145,20 @@ class HostRuntime:
             self._relay_side.route(batch)
         except RemoteProtocolError as error:
             log.error("the link to the relay is closed: %s", error)
-            self._link.close()
-            self._endings.relay_lost(_relay_lost(str(error)))
+            if self._link is not None:
+                self._link.close()
+            self._lose_relay(_relay_lost(str(error)))
 
     def relay_lost(self, reason: str) -> None:
         """The relay's link has ended: what it asked for is cancelled, what was asked of it fails."""
-        self._turn(lambda: self._endings.relay_lost(_relay_lost(reason)))
+        self._turn(lambda: self._lose_relay(_relay_lost(reason)))
+
+    def _lose_relay(self, reason: CancelReason) -> None:
+        """End what the relay had to do with. Processes are kept for `keep_warm`."""
+        self._endings.relay_lost(reason)
+        self._x.alone_since = self._x.clock()
+        for session in self._sessions.values():
+            session.wake()
 
     def _echoed(self, batch: list[FrameView]) -> None:
         self._turn(lambda: self._pass_echo(batch))
@@ -222,7 +234,7 @@ class HostRuntime:
         """Advertise, then serve until cancelled. Cancellation kills and reaps every process before it goes on."""
         try:
             async with trio.open_nursery() as self._nursery:
-                self._turn(self._open)
+                self._turn(self._open if self._link is not None else partial(self._lose_relay, _ALONE))
                 task_status.started()
                 try:
                     await self._republish()
@@ -238,7 +250,7 @@ class HostRuntime:
                 self._turn(self._readvertise)
 
     def _open(self) -> None:
-        self._x.closing = None
+        self._x.closing = self._x.alone_since = None
         self._x.advertise = True
 
     def _readvertise(self) -> None:
@@ -251,7 +263,7 @@ class HostRuntime:
         the end of `run`.
         """
         self._turn(self._close)
-        if isinstance(self._link, FdLink):
+        if isinstance(self._link, ByteLink):
             with trio.move_on_after(self.settings.flush_timeout):
                 await self._link.flushed()
         sessions = list(self._sessions.values())
@@ -275,7 +287,7 @@ class HostRuntime:
 
     def _start(self, cartridge: Cartridge) -> None:
         x = self._x
-        if cartridge.state in STARTABLE and x.closing is None and cartridge.not_before <= x.clock():
+        if cartridge.state in STARTABLE and not self._closed and cartridge.not_before <= x.clock():
             x.start(cartridge)
 
     def reset(self, record_id: str) -> None:

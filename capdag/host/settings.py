@@ -70,6 +70,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For a process whose stdout has ended to exit by itself, so that its own status can be told; then it is ended."""
     idle_timeout: float | None = None
     """A process that held nothing for so long is stopped; None keeps it."""
+    keep_warm: float = 300.0
+    """How long processes that hold nothing are kept while no relay is attached; then they are stopped."""
     retire_timeout: float = 600.0
     """For what a cartridge holds when it leaves the roster; then it is killed."""
     flush_timeout: float = 5.0

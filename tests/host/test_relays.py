@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import msgspec
 import pytest
 import trio
 
@@ -11,7 +12,7 @@ from capdag.errors import LocalProtocolError
 from capdag.host import HostRuntime
 from capdag.transport import local_link_pair
 from capdag.wire import FrameType
-from tests.host.driver import LINKS, Bench, Relay, bench, links, record
+from tests.host.driver import LINKS, QUICK, Bench, Relay, bench, links, record
 from tests.misbehave import CALL, CAP, GOOD
 
 
@@ -64,6 +65,46 @@ async def test_nothing_of_the_former_relay_reaches_the_new_one(link: str) -> Non
         await relay.until(lambda: not it.protocol["incoming_rxids"])
         assert relay.loose == []
         await it.host.shutdown()
+        nursery.cancel_scope.cancel()
+
+
+async def test_processes_are_kept_warm_for_a_set_time_only() -> None:
+    """H54."""
+    settings = msgspec.structs.replace(QUICK, keep_warm=0.3)
+    async with bench(record(), settings=settings) as it, trio.open_nursery() as nursery:
+        assert await it.relay.call(GOOD).body(b"x").succeeded() == b"x"
+        pid = it.cartridge()["pid"]
+        it.relay.link.close()
+        relay = await another(it, "local", nursery)
+        await trio.sleep(0.4)
+        assert it.cartridge()["pid"] == pid  # with a relay nothing is stopped for being idle
+        relay.link.close()
+        await relay.until(lambda: it.state() == "dead")
+        relay = await another(it, "local", nursery)
+        assert await relay.call(GOOD).body(b"y").succeeded() == b"y"
+        assert it.cartridge()["pid"] != pid
+        await it.host.shutdown()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_host_may_begin_without_a_relay() -> None:
+    """H54: what tells its caps only when it runs is started, and offered to the relay that comes."""
+    host = HostRuntime([record(known=[])], None, None, QUICK)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(host.run)
+        host.start("cart")
+        ours, theirs, (near, far) = links("local")
+        relay = Relay(ours)
+        it = Bench(host, relay)
+        await relay.until(lambda: it.state() == "running")
+        near(relay, nursery)
+        far(host.attach_relay(theirs), nursery)
+        relay.policy()
+        await relay.until(lambda: relay.notices)
+        assert CAP in relay.caps()
+        assert await relay.call(GOOD).body(b"x").succeeded() == b"x"
+        await host.shutdown()
+        it.check_empty()
         nursery.cancel_scope.cancel()
 
 
