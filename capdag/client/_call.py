@@ -38,27 +38,32 @@ sender's may be less than half of ours."""
 class Call:
     """A running call. Made by `Client.call`; its methods are for one task at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Sequence[Argument]) -> None:
+        self._arguments = arguments
+        self._admitted = trio.Event()
         self._inbox = Inbox()
-        self._early: list[FrameView] | None = []
         self._news = trio.Event()
         self._over = False
         self._failure: RequestFailedError | None = None
         self._used: Counter[InStream] = Counter()
         self._body = trio.CancelScope()
+        self._flush_at: dict[InStream, float] = {}
 
-    def start(self, request: Request, arguments: Sequence[Argument]) -> None:
-        """Begin with an open request. For the client."""
+    def start(self, request: Request) -> None:
+        """Take the request, which may have to wait until it is admitted. For the client."""
+        self._request = request
+
+    def admitted(self, request: Request) -> None:
+        """Note that the request has gone out: its host's limits are known. For the switch."""
         self._request = request
         self._streams = InStreams(request.limits.initial_credit)
-        self._flush_at: dict[InStream, float] = {}
-        self._sender = Sender(request, arguments)
-        early, self._early = self._early or [], None
-        self.deliver(early)
+        self._sender = Sender(request, self._arguments)
+        self._admitted.set()
 
     async def send_body(self) -> None:
-        """Send the arguments, as long as anybody may want them. For the client."""
+        """Send the arguments once the request is admitted, as long as anybody may want them. For the client."""
         with self._body:
+            await self._admitted.wait()
             await self._sender.run()
 
     @property
@@ -100,9 +105,6 @@ class Call:
 
     def deliver(self, batch: list[FrameView]) -> None:
         """Take what has come for the request. For the switch."""
-        if self._early is not None:
-            self._early += batch
-            return
         for view in batch:
             if self._over:
                 break

@@ -25,26 +25,30 @@ class Client:
 
     @asynccontextmanager
     async def call(
-        self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None
+        self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None, *, caller: str = ""
     ) -> AsyncIterator[Call]:
-        """Call `cap`; the arguments are sent while the block runs. `preferred` names a cap to choose if it may serve.
+        """Call `cap`; the arguments are sent while the block runs.
 
+        `preferred` names what is chosen if it may serve: a cap, a host, or an installed cartridge by its id. A call
+        that finds no room waits in line, where callers take turns by the key `caller`; `Logged` tells its position.
         Leaving the block before the end sends CANCEL at once, also when the block is cancelled. Raises
         RequestFailedError if no host takes the request, and whatever an argument's own iterable raises.
         """
-        call = Call()
+        call = Call(arguments)
         async with background() as nursery:
-            call.start(self._switch.open_request(cap, call.deliver, preferred), arguments)
+            call.start(self._switch.open_request(cap, call.deliver, preferred, caller=caller, admitted=call.admitted))
             try:
                 nursery.start_soon(call.send_body)
                 yield call
             finally:
                 call.cancel()
 
-    async def collect(self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None) -> Answer:
+    async def collect(
+        self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None, *, caller: str = ""
+    ) -> Answer:
         """Call `cap` and return the whole answer. Raises RequestFailedError."""
         answer = Answer()
-        async with self.call(cap, arguments, preferred) as call:
+        async with self.call(cap, arguments, preferred, caller=caller) as call:
             async for batch in call.batches():
                 for event in batch:
                     answer.add(event)

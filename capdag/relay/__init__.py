@@ -3,6 +3,6 @@
 from ._masters import Capability
 from ._request import Request
 from ._settings import SwitchSettings
-from ._switch import Switch, open_switch
+from ._switch import Health, Switch, open_switch
 
-__all__ = ["Capability", "Request", "Switch", "SwitchSettings", "open_switch"]
+__all__ = ["Capability", "Health", "Request", "Switch", "SwitchSettings", "open_switch"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from capdag.errors import CODES
 from capdag.wire import (
@@ -22,11 +23,14 @@ from capdag.wire import (
 )
 from capdag.wire.request_life import RequestState
 
+from ._admission import Slot
 from ._alarms import Alarms
 from ._flow import NOBODY
 from ._masters import Master
 from ._outgoing import Outgoing
 from ._rows import Row, Rows
+
+CLOSING = "the switch is shutting down; the request can be sent again later"
 
 _LONGEST_TEXT = 1_000
 """Characters of a reason that is passed on: another link may take shorter frames than the one it came by."""
@@ -41,13 +45,15 @@ class Endings:
     """Ends rows. Every method changes the table first and puts frames after."""
 
     def __init__(
-        self, rows: Rows, out: Outgoing, alarms: Alarms, clock: Callable[[], float], cancel_deadline: float
-    ) -> None:
+        self, rows: Rows, out: Outgoing, alarms: Alarms, clock: Callable[[], float], cancel_deadline: float,
+        release: Callable[[Slot[Any]], None],
+    ) -> None:  # fmt: skip
         self._rows = rows
         self._out = out
         self._alarms = alarms
         self._clock = clock
         self._cancel_deadline = cancel_deadline
+        self._release = release
 
     def finish(self, row: Row, terminal: FrameView, kind: str | None = None) -> None:
         """End a row with a terminal for its requester."""
@@ -55,6 +61,8 @@ class Endings:
             kind = "end" if terminal.type is FrameType.END else "err" if row.cancel is None else "cancelled"
         self._alarms.drop(row.alarm)
         self._rows.take(row, kind, self._clock())
+        if row.slot is not None:
+            self._release(row.slot)
         self._out.put(row.answer.sink, terminal)
 
     def fail(self, row: Row, why: Failure) -> None:
@@ -139,4 +147,4 @@ class Endings:
     def abort_all(self) -> None:
         """Settle everything: the switch is going down."""
         for row in filter(self._rows.is_live, self._rows.live()):
-            self.fail(row, failure("ABORTED", "the switch is shutting down; the request can be sent again later"))
+            self.fail(row, failure("ABORTED", CLOSING))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import trio
 
-from capdag.errors import LocalProtocolError
 from capdag.transport import Link
 from capdag.urn import CapTable, CapUrn, Registration
 from capdag.wire import DEFAULT_LIMITS, FrameView, IdentityCheck, MessageId
 from capdag.wire.link_life import Direction, LinkSide, LinkState
-from capdag.wire.notify import Notice
+from capdag.wire.notify import InstallIdentity, InstallRecord, Notice
 
 from ._alarms import Alarm
+from ._places import Install, Line
+
+DEAD_SLOTS = 64
+"""Slots of dead hosts that are remembered, for who looks for the reason."""
 
 
 class MasterState(StrEnum):
@@ -41,18 +44,19 @@ class Capability(NamedTuple):
 
 
 class Master:
-    """One attached host. A new one takes the slot of a dead one of the same name."""
+    """One attached host, by its link. `lines` are the caps that it is routed to for."""
 
     def __init__(self, link: Link, name: str) -> None:
         self.link = link
         self.name = name
         self.side = LinkSide(Direction.HOST_TO_SWITCH)
-        self.ended = False
+        self.proved = self.ended = False
         self.reason = ""
         self.limits = DEFAULT_LIMITS
         self.max_frame = DEFAULT_LIMITS.max_frame
         self.notice: Notice | None = None
-        self.registrations: dict[CapUrn, Registration[Master]] = {}
+        self.lines: dict[CapUrn, Line[Master]] = {}
+        self.installs: dict[InstallIdentity, Install] = {}
         self.check: IdentityCheck | None = None
         self.check_rid: MessageId | None = None
         self.alarm: Alarm | None = None
@@ -70,52 +74,139 @@ class Master:
         """Send on the link."""
         self.link.send(batch)
 
+    def installs_by_cap(self, records: Iterable[InstallRecord]) -> dict[CapUrn, Install]:
+        """Bring the installs to the records of a notice; return the one that serves each cap.
+
+        Of several the first: the host takes that one too. An install that has gone is kept while it has requests: it
+        may come back.
+        """
+        serving: dict[CapUrn, Install] = {}
+        told: set[InstallIdentity] = set()
+        for record in records:
+            told.add(record.identity)
+            install = self.installs.get(record.identity)
+            if install is None:
+                install = self.installs[record.identity] = Install(self.name, record.identity.id)
+            install.update(record.running, record.pools)
+            for offer in record.caps:
+                serving.setdefault(offer.urn, install)
+        for identity in self.installs.keys() - told:
+            if self.installs[identity].is_idle:
+                del self.installs[identity]
+        return serving
+
     def __repr__(self) -> str:
         return f"<Master {self.name} {self.state}>"
 
 
 class Masters:
-    """All masters by name, and the table of the caps that ready ones offer."""
+    """The slots of hosts by name, claimants of slots that are held, and the table of the caps that ready ones offer.
+
+    A claimant is a link by the name of a host whose link lives: one of the two is stale. The slot goes to it when it
+    has proved its identity, or when the holder's link ends.
+    """
 
     def __init__(self) -> None:
         self._slots: dict[str, Master] = {}
-        self._table: CapTable[Master] = CapTable()
+        self._claimants: list[Master] = []
+        self._table: CapTable[Line[Master]] = CapTable()
+        self._lines: dict[CapUrn, Registration[Line[Master]]] = {}
         self._changes = trio.lowlevel.ParkingLot()
 
     def attach(self, link: Link, name: str) -> Master:
-        """Give a slot. Raises LocalProtocolError while a living master has the name."""
+        """Give a slot, or have the host wait for the one that its name has."""
+        master = Master(link, name)
         holder = self._slots.get(name)
-        if holder is not None and holder.state is not MasterState.DEAD:
-            raise LocalProtocolError(f"a host named {name!r} is attached: give each host a name of its own")
-        master = self._slots[name] = Master(link, name)
+        if holder is None or holder.ended:
+            self._slots[name] = master
+        else:
+            self._claimants.append(master)
         return master
 
+    def take_slot(self, master: Master) -> Master | None:
+        """Give a host that has proved its identity the slot of its name. Returns the host that held it, if it lives."""
+        holder = self._slots.get(master.name)
+        if holder is master:
+            return None
+        self._claimants.remove(master)
+        self._slots[master.name] = master
+        return holder if holder is not None and not holder.ended else None
+
+    def leave(self, master: Master) -> None:
+        """A host's link has ended: the newest claimant gets its slot; else the slot shows why, until it is taken."""
+        if master in self._claimants:
+            self._claimants.remove(master)
+            return
+        if self._slots.get(master.name) is not master:
+            return
+        heir = next((claimant for claimant in reversed(self._claimants) if claimant.name == master.name), None)
+        if heir is not None:
+            self._claimants.remove(heir)
+            self._slots[master.name] = heir
+            return
+        self._slots[master.name] = self._slots.pop(master.name)
+        dead = [name for name, one in self._slots.items() if one.ended]
+        for name in dead[:-DEAD_SLOTS]:
+            del self._slots[name]
+
+    def forget(self, master: Master) -> None:
+        """Give up the slot of a host that has left for good."""
+        if self._slots.get(master.name) is master:
+            del self._slots[master.name]
+
+    def find(self, name: str) -> Master | None:
+        """Return who has the slot of a name."""
+        return self._slots.get(name)
+
     def all(self) -> list[Master]:
-        """Return every slot's master, dead ones too, in the order of their names' first coming."""
+        """Return every slot's master, dead ones too, in the order of their coming."""
         return list(self._slots.values())
 
-    def offer(self, master: Master) -> None:
-        """Make the table show just what a ready master's notice offers.
+    def living(self) -> list[Master]:
+        """Return every master whose link lives, with a slot or without."""
+        return [master for master in (*self._slots.values(), *self._claimants) if not master.ended]
+
+    def offer(self, master: Master) -> list[Line[Master]]:
+        """Make the table show just what a ready master's notice offers. Returns the lines of its caps.
 
         Caps that stay keep their place in the ranking: a host repeats its notice every 2 s.
         """
         assert master.notice is not None
-        offered = dict.fromkeys(offer.urn for offer in master.notice.caps)
-        held = master.registrations
-        for urn in held.keys() - offered.keys():
-            self._table.retire(held.pop(urn))
-        for urn in offered:
-            if urn not in held:
-                held[urn] = self._table.register(urn, master)
+        serving = master.installs_by_cap(master.notice.records)
+        for urn in master.lines.keys() - serving.keys():
+            self._drop(master, urn)
+        for urn, install in serving.items():
+            if urn not in self._lines:
+                self._lines[urn] = self._table.register(urn, Line(urn))
+            line = master.lines[urn] = self._lines[urn].target
+            line.put(master, install)
         self._changes.unpark_all()
+        return list(master.lines.values())
 
     def withdraw(self, master: Master) -> None:
         """Take everything a master offers out of the table."""
-        self._table.retire_target(master)
-        master.registrations.clear()
+        for urn in list(master.lines):
+            self._drop(master, urn)
 
-    def best(self, cap: CapUrn | str, preferred: str | None = None) -> Master | None:
-        """Return the ready master that serves `cap` best."""
+    def _drop(self, master: Master, urn: CapUrn) -> None:
+        line = master.lines.pop(urn)
+        line.drop(master)
+        if not line.places:
+            self._table.retire(self._lines.pop(urn))
+
+    def lines(self) -> list[Line[Master]]:
+        """Return the lines of all caps that are served now."""
+        return [registration.target for registration in self._lines.values()]
+
+    def best(self, cap: CapUrn, preferred: str | None = None) -> Line[Master] | None:
+        """Return the line of the cap that serves `cap` best.
+
+        `preferred` names what is to be chosen if it may serve: a cap, a host, or an installed cartridge by its id.
+        """
+        if preferred is not None and not preferred.startswith("cap:"):
+            for line in self._table.ranking(cap):
+                if any(preferred in place.install.names for place in line.places.values()):
+                    return line
         return self._table.best_match(cap, preferred)
 
     async def wait_for(self, cap: CapUrn) -> None:

@@ -17,6 +17,8 @@ class Outgoing:
     def __init__(self) -> None:
         self._dispatcher = Dispatcher()
         self._batches: dict[Sink, list[FrameView]] = {}
+        self.settle: Callable[[], None] = lambda: None
+        """Called at the end of every turn, for what its changes have made possible."""
 
     def put(self, sink: Sink, view: FrameView) -> None:
         """Add a frame, in order, to what `sink` gets."""
@@ -47,6 +49,7 @@ class Outgoing:
             self._emit()
 
     def _emit(self) -> None:
+        self.settle()
         batches, self._batches = self._batches, {}
         for sink, batch in batches.items():
             # During a turn this queues: each receiver's call ends by itself, whatever another one raises.

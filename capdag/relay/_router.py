@@ -21,12 +21,14 @@ from capdag.wire import (
 from capdag.wire.life import Verdict
 from capdag.wire.request_life import RequestState, Side
 
+from ._admission import Slot
 from ._attaching import Attaching
 from ._endings import Endings, failure
 from ._flow import Flow, Sink
 from ._masters import Master, Masters
 from ._outgoing import Outgoing
 from ._passage import Passage, too_long
+from ._places import Line
 from ._rows import Row, Rows
 
 
@@ -106,27 +108,37 @@ class Router:
             parent = None
         if parent is not None and parent.cancel is not None:
             raise parent.cancel.failure().error()
-        row = self.dispatch(view, master, window=master.limits.initial_credit, is_peer=True)
+        line = self.choose(wanted_cap(view.fields.get(10, "")))
+        # A call waits for no slot: whoever makes it holds one, which the other might be waiting for.
+        found = line.room()
+        handler = next(iter(line.places)) if found is None else found[0]
+        row = self.enter(view, self._rows.next_xid(), master, handler, window=master.limits.initial_credit)
         if parent is not None:
             self._rows.link(row, parent)
 
-    def dispatch(
-        self, req: FrameView, origin: Sink, *, window: int | None = None, preferred: str | None = None,
-        is_peer: bool = False,
-    ) -> Row:  # fmt: skip
-        """Find the master for a REQ, enter its row and send it on. `window` is the origin's, if not the master's.
+    def choose(self, cap: CapUrn, preferred: str | None = None) -> Line[Master]:
+        """Return the line of the offered cap that serves `cap` best. Raises RequestFailedError: NO_HANDLER."""
+        line = self._masters.best(cap, preferred)
+        if line is None:
+            message = f"no attached host serves {cap}: see which caps are served, or attach a host that does"
+            raise failure("NO_HANDLER", message).error()
+        return line
 
-        Raises RequestFailedError: INVALID_REQUEST, NO_HANDLER, TABLE_FULL or PROTOCOL_VIOLATION.
+    def enter(
+        self, req: FrameView, xid: int, origin: Sink, master: Master, *, slot: Slot[Master] | None = None,
+        window: int | None = None,
+    ) -> Row:  # fmt: skip
+        """Enter a request's row and send its REQ to a master. `window` is the origin's, if not the master's.
+
+        Raises RequestFailedError: TABLE_FULL or PROTOCOL_VIOLATION.
         """
-        cap = req.fields.get(10, "")
-        master = self._choose(cap, preferred)
         theirs = master.limits.initial_credit
         ours = theirs if window is None else window
         # A host's notice says the least of its cartridges' windows: what a sender was offered may be as much as ours.
         body = Flow(master, theirs, max(ours, self._own_window))
         answer = Flow(origin, ours, max(theirs, self._own_window))
-        row = Row(req.id, self._rows.next_xid(), cap, body, answer, is_peer=is_peer)
-        routed = with_routing_id(req, row.xid)
+        row = Row(req.id, xid, req.fields.get(10, ""), body, answer, slot)
+        routed = with_routing_id(req, xid)
         why = too_long(routed, master)
         if why is not None:
             raise why.error()
@@ -138,16 +150,13 @@ class Router:
         self._out.put(master, routed)
         return row
 
-    def _choose(self, cap: str, preferred: str | None) -> Master:
-        try:
-            wanted = CapUrn.parse(cap)
-        except UrnError as error:
-            raise failure("INVALID_REQUEST", f"the request's cap is no cap URN: {error}").error() from None
-        master = self._masters.best(wanted, preferred)
-        if master is None:
-            message = f"no attached host serves {wanted}: see which caps are served, or attach a host that does"
-            raise failure("NO_HANDLER", message).error()
-        return master
+
+def wanted_cap(text: str) -> CapUrn:
+    """Return the cap that a request asks for. Raises RequestFailedError: INVALID_REQUEST."""
+    try:
+        return CapUrn.parse(text)
+    except UrnError as error:
+        raise failure("INVALID_REQUEST", f"the request's cap is no cap URN: {error}").error() from None
 
 
 def _side(row: Row, master: Master, view: FrameView) -> Side | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from capdag.wire import CancelReason, FrameCounts, MessageId, ReleasedRing, RequestTable
 from capdag.wire.request_life import RequestState
 
+from ._admission import Slot
 from ._alarms import Alarm
 from ._flow import Flow
 
@@ -18,21 +19,25 @@ RECENT = 64
 class Row:
     """A live request. `body` flows to the handler (its sink is the destination), `answer` to the requester.
 
-    `children` are the calls its handler has made; `cancel` is the reason, once CANCEL has gone out.
+    `children` are the calls its handler has made; `cancel` is the reason, once CANCEL has gone out; `slot` is what it
+    holds in its cartridge's pools, None for a cartridge's own call.
     """
 
     __slots__ = (
         "alarm", "answer", "body", "cancel", "cap", "children", "created", "force_killed", "is_peer", "last", "parent",
-        "rid", "state", "xid",
+        "rid", "slot", "state", "xid",
     )  # fmt: skip
 
-    def __init__(self, rid: MessageId, xid: int, cap: str, body: Flow, answer: Flow, *, is_peer: bool) -> None:
+    def __init__(
+        self, rid: MessageId, xid: int, cap: str, body: Flow, answer: Flow, slot: Slot[Any] | None = None
+    ) -> None:
         self.rid = rid
         self.xid = xid
         self.cap = cap
         self.body = body
         self.answer = answer
-        self.is_peer = is_peer
+        self.slot = slot
+        self.is_peer = slot is None
         self.state = RequestState.BODY
         self.parent: Row | None = None
         self.children: dict[int, Row] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from capdag.wire import show_id
@@ -9,11 +10,15 @@ from capdag.wire.request_life import RequestState
 
 from ._flow import Flow, Stream
 from ._masters import Master, Masters
+from ._places import Install
+from ._queue import Queue
 from ._rows import Ended, Row, Rows
 
 
-def snapshot(rows: Rows, masters: Masters, now: float) -> dict[str, Any]:
-    """Return requests, drops, stragglers and hosts. `in` counts frames to the requester, `out` those to the handler.
+def snapshot(rows: Rows, masters: Masters, queue: Queue, now: float) -> dict[str, Any]:
+    """Return requests, drops, stragglers, hosts, caps and what waits.
+
+    `in` counts frames to the requester, `out` those to the handler.
 
     The totals of routing_gc stand for peers that evict rows of live requests. This switch never does.
     """
@@ -28,6 +33,8 @@ def snapshot(rows: Rows, masters: Masters, now: float) -> dict[str, Any]:
         "routing_gc_runs_total": 0,
         "routing_gc_evicted_total": 0,
         "hosts": {master.name: _host(master) for master in masters.all()},
+        "caps": {line.text: [master.name for master in line.places] for line in masters.lines()},
+        "queue": queue.snapshot(),
     }
 
 
@@ -98,9 +105,18 @@ def _host(master: Master) -> dict[str, Any]:
         "state": master.state.value,
         "reason": master.reason,
         "limits": master.limits._asdict(),
-        "caps": [str(urn) for urn in master.registrations],
+        "caps": [line.text for line in master.lines.values()],
+        "pools": {identity.id: _pools(install) for identity, install in master.installs.items()},
         "installed_cartridges": notice.installs if notice else [],
         "protocol_stats": notice.stats if notice else None,
+    }
+
+
+def _pools(install: Install) -> dict[str, Any]:
+    """What this switch has in each pool; a size of 0 means no bound."""
+    return {
+        name: {"size": 0 if pool.size == inf else pool.size, "active": pool.active}
+        for name, pool in install.pools.items()
     }
 
 

@@ -11,14 +11,19 @@ import trio
 @contextmanager
 def ungrouped() -> Iterator[None]:
     """Let the only exception of a nursery in the block leave as it is: that a nursery stands there is an
-    implementation's own business. Several leave as the group they are."""
+    implementation's own business. Several leave as the group they are.
+
+    An error beside which other tasks were cancelled leaves alone too: their scope sees it go by, as without tasks.
+    """
     try:
         yield
         return
     except BaseExceptionGroup as group:
-        if len(group.exceptions) != 1:
+        _, failed = group.split(trio.Cancelled)
+        found = failed or group
+        if len(found.exceptions) != 1:
             raise
-        error = group.exceptions[0]
+        error = found.exceptions[0]
     raise error from error.__cause__
 
 

@@ -11,6 +11,7 @@ from capdag.urn import CapUrn, UrnError
 
 from .frame import Frame, FrameType
 from .limits import Limits, read_limits
+from .pools import PoolState, pools_of
 from .view import FrameView
 
 
@@ -22,13 +23,37 @@ class Offer(NamedTuple):
     install: Mapping[str, Any]
 
 
+class InstallIdentity(NamedTuple):
+    """What tells one installed cartridge of a host from all others: another file or version is another install."""
+
+    registry_url: str | None
+    channel: str
+    id: str
+    version: str
+    sha256: str
+
+
+class InstallRecord(NamedTuple):
+    """One checked record. `pools` are empty where it tells none; `caps` are empty where it cannot serve."""
+
+    identity: InstallIdentity
+    running: bool
+    pools: Mapping[str, PoolState]
+    caps: list[Offer]
+
+
 class Notice(NamedTuple):
-    """A checked RELAY_NOTIFY. `installs` are the records as they came, `caps` what they offer, in order."""
+    """A checked RELAY_NOTIFY. `installs` are the records as they came, `records` what was read of them, in order."""
 
     limits: Limits
     installs: list[Mapping[str, Any]]
-    caps: list[Offer]
+    records: list[InstallRecord]
     stats: Mapping[str, Any] | None
+
+    @property
+    def caps(self) -> list[Offer]:
+        """All that is offered, in order."""
+        return [offer for record in self.records for offer in record.caps]
 
 
 def notify_frame(limits: Limits, installs: list[Mapping[str, Any]], stats: Mapping[str, Any] | None = None) -> Frame:
@@ -53,18 +78,32 @@ def read_notify(view: FrameView) -> Notice:
     installs = payload.get("installed_cartridges") if isinstance(payload, dict) else None
     if not isinstance(installs, list):
         raise RemoteProtocolError("the manifest of RELAY_NOTIFY needs installed_cartridges as a list")
-    caps = [offer for install in installs for offer in _caps_of(install)]
     stats = payload.get("host_protocol_stats")
-    return Notice(limits, installs, caps, stats if isinstance(stats, dict) else None)
+    return Notice(limits, installs, list(map(_read_record, installs)), stats if isinstance(stats, dict) else None)
 
 
-def _caps_of(install: object) -> list[Offer]:
-    if not isinstance(install, dict) or not isinstance(install.get("runtime_stats"), dict):
+def _read_record(install: object) -> InstallRecord:
+    stats = install.get("runtime_stats") if isinstance(install, dict) else None
+    if not isinstance(install, dict) or not isinstance(stats, dict):
         raise RemoteProtocolError("an installed cartridge must be an object with runtime_stats as an object")
     if install.get("channel") not in ("release", "nightly"):
         raise RemoteProtocolError(
             f"installed cartridge channel must be release or nightly, not {install.get('channel')!r}"
         )
+    try:
+        pools = pools_of(stats.get("pools") or {})
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(f"installed cartridge {install.get('id')!r}: {error}") from None
+    registry_url = install.get("registry_url")
+    identity = InstallIdentity(
+        None if registry_url is None else str(registry_url),
+        install["channel"],
+        *(str(install.get(key) or "") for key in ("id", "version", "sha256")),
+    )
+    return InstallRecord(identity, stats.get("running") is True, pools, _caps_of(install))
+
+
+def _caps_of(install: Mapping[str, Any]) -> list[Offer]:
     if install.get("attachment_error"):
         return []
     found: list[Offer] = []

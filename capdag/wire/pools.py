@@ -58,6 +58,11 @@ def read_pools(data: object) -> dict[str, PoolState]:
         parsed = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"pools are not JSON: {error}") from None
+    return pools_of(parsed)
+
+
+def pools_of(parsed: object) -> dict[str, PoolState]:
+    """Read a pool map that was part of a larger JSON document. Raises RemoteProtocolError as `read_pools` does."""
     if not isinstance(parsed, dict):
         raise RemoteProtocolError(f"pools must be a JSON object, not {type(parsed).__name__}")
     return {name: _read_pool(name, state) for name, state in parsed.items()}

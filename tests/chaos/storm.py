@@ -80,7 +80,7 @@ class WatchedSwitch:
         self._totals = totals
         self.watches: list[tuple[str, Watch]] = []
 
-    def open_request(self, cap: str, deliver: Any, preferred: str | None = None) -> Request:
+    def open_request(self, cap: str, deliver: Any, preferred: str | None = None, **options: Any) -> Request:
         """Open a request of the real switch."""
         watch = Watch()
 
@@ -91,7 +91,7 @@ class WatchedSwitch:
                 watch.terminals += view.type in TERMINAL_TYPES
             deliver(batch)
 
-        request = self._switch.open_request(cap, counted, preferred)
+        request = self._switch.open_request(cap, counted, preferred, **options)
         self._totals.requests += 1
         self.watches.append((f"{cap} XID {request.xid}", watch))
         return request

@@ -114,6 +114,7 @@ async def test_hosts_show_what_they_told(kind: LinkKind, clock: MockClock | None
             "reason": "",
             "limits": limits._asdict(),
             "caps": [IDENTITY, UPPER],
+            "pools": {"up": {name: {"size": 0, "active": 0} for name in (IDENTITY, UPPER, "all")}},
             "installed_cartridges": [record],
             "protocol_stats": stats,
         }

@@ -1,0 +1,231 @@
+"""Who may go now, and who is next (protocol-spec/switch.md, Admission).
+
+A request takes one slot in every pool of its chain, all at once or none, and gives them back once. Requests that find
+no room wait in the line of their cap. Of those that could go, callers take turns, and each caller's go in order.
+No clock, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from capdag.errors import AttributionClass, CapdagError
+
+from ._places import Line, M, Place
+
+R = TypeVar("R")
+
+
+class QueueFullError(CapdagError):
+    """The line of a cap has no room for another request that waits."""
+
+    code = "QUEUE_FULL"
+    attribution = AttributionClass.RESOURCE
+
+
+class Slot(Generic[M]):
+    """What a request holds while it runs."""
+
+    __slots__ = ("caller", "held", "line", "master", "place")
+
+    def __init__(self, line: Line[M], master: M, place: Place, caller: str) -> None:
+        self.line = line
+        self.master = master
+        self.place = place
+        self.caller = caller
+        self.held = True
+
+
+class Ticket(Generic[M, R]):
+    """A request that waits. `serial` counts all that have ever waited; `position` is the last one it was told."""
+
+    __slots__ = ("caller", "line", "position", "preferred", "request", "serial", "since")
+
+    def __init__(
+        self, line: Line[M], caller: str, preferred: str | None, request: R, serial: int, since: float
+    ) -> None:
+        self.line = line
+        self.caller = caller
+        self.preferred = preferred
+        self.request = request
+        self.serial = serial
+        self.since = since
+        self.position = 0
+
+
+class _Caller:
+    """One caller's turns. `round` is the earliest in which its next request may go, `served` when its last one went."""
+
+    __slots__ = ("active", "round", "served", "waiting")
+
+    def __init__(self, first_round: int) -> None:
+        self.round = first_round
+        self.served = 0
+        self.active = self.waiting = 0
+
+
+class _Turn(NamedTuple):
+    """The order of tickets: by round, who has come into it later first, who was served longest ago, who came first.
+
+    A caller has one turn a round; a new one joins the next round, before those that have been served in this one. So
+    nobody waits for more than one turn of each caller that was there before, however many come later.
+    """
+
+    round: int
+    behind: int
+    served: int
+    serial: int
+
+
+class Admission(Generic[M, R]):
+    """The slots in use, the requests that wait, and the turns of their callers.
+
+    What has changed is looked at by `admit`: call it after `release`, `changed` and `withdraw`, before the next `take`.
+    """
+
+    def __init__(self, max_queued: int) -> None:
+        self.waiting: dict[Line[M], dict[str, deque[Ticket[M, R]]]] = {}
+        self._max_queued = max_queued
+        self._callers: dict[str, _Caller] = {}
+        self._due: dict[Line[M], None] = {}
+        self._round = self._served = self._serials = 0
+
+    def __len__(self) -> int:
+        """Count the requests that wait."""
+        return sum(map(self.count, self.waiting))
+
+    def count(self, line: Line[M]) -> int:
+        """Count the requests that wait in one line."""
+        return sum(map(len, self.waiting.get(line, {}).values()))
+
+    # Slots
+
+    def take(self, line: Line[M], caller: str, preferred: str | None = None) -> Slot[M] | None:
+        """Take a slot for a new request, or return None: then it has to wait."""
+        found = line.room(preferred)
+        if found is None:
+            return None
+        master, place = found
+        for pool in place.chain:
+            pool.active += 1
+        self._note_served(caller)
+        return Slot(line, master, place, caller)
+
+    def _note_served(self, name: str) -> None:
+        caller = self._caller(name)
+        self._served += 1
+        self._round = max(self._round, caller.round)
+        caller.round = self._round + 1
+        caller.served = self._served
+        caller.active += 1
+
+    def _caller(self, name: str) -> _Caller:
+        caller = self._callers.get(name)
+        if caller is None:
+            caller = self._callers[name] = _Caller(self._round + 1)
+        return caller
+
+    def release(self, slot: Slot[M]) -> None:
+        """Give a slot back. Once: a second time is a mistake of the code."""
+        assert slot.held, "a slot was given back twice"
+        slot.held = False
+        for pool in slot.place.chain:
+            pool.active -= 1
+        self._callers[slot.caller].active -= 1
+        self._forget(slot.caller)
+        if self.waiting:
+            for line in slot.place.install.lines:
+                self.changed(line)
+
+    def changed(self, line: Line[M]) -> None:
+        """Note that there may be room for a line: a slot was given back, a host has come, its pools have grown."""
+        if line in self.waiting:
+            self._due[line] = None
+
+    def _forget(self, name: str) -> None:
+        """A caller is remembered while it has anything here."""
+        caller = self._callers[name]
+        if not caller.active and not caller.waiting:
+            del self._callers[name]
+
+    # Lines
+
+    def wait(self, line: Line[M], caller: str, preferred: str | None, request: R, now: float) -> Ticket[M, R]:
+        """Put a request at the end of its caller's in the line. Ask `make_room` before."""
+        self._serials += 1
+        ticket = Ticket(line, caller, preferred, request, self._serials, now)
+        self._caller(caller).waiting += 1
+        self.waiting.setdefault(line, {}).setdefault(caller, deque()).append(ticket)
+        return ticket
+
+    def make_room(self, line: Line[M], caller: str) -> Ticket[M, R] | None:
+        """See that one more may wait in the line. Returns the request that has lost its place in it, if one has to.
+
+        A full line takes the newest request from the caller that has the most, for one that has two fewer at least: no
+        caller can shut the others out. Raises QueueFullError.
+        """
+        if self.count(line) < self._max_queued:
+            return None
+        callers = self.waiting.get(line, {})
+        longest = max(callers.values(), key=len, default=deque[Ticket[M, R]]())
+        if len(longest) < len(callers.get(caller, ())) + 2:
+            raise QueueFullError(
+                f"{self.count(line)} requests wait for {line.text} already, the most that may (max_queued): try later"
+            )
+        newest = longest[-1]
+        self.withdraw(newest)
+        return newest
+
+    def withdraw(self, ticket: Ticket[M, R]) -> None:
+        """Take a request out of its line, whose others move up."""
+        self._step_out(ticket)
+        self._callers[ticket.caller].waiting -= 1
+        self._forget(ticket.caller)
+
+    def _step_out(self, ticket: Ticket[M, R]) -> None:
+        callers = self.waiting[ticket.line]
+        callers[ticket.caller].remove(ticket)
+        if not callers[ticket.caller]:
+            del callers[ticket.caller]
+        if not callers:
+            del self.waiting[ticket.line]
+            self._due.pop(ticket.line, None)
+
+    def move(self, ticket: Ticket[M, R], line: Line[M]) -> None:
+        """Let a request wait in another line, where it stands as if it had been there from the beginning."""
+        self._step_out(ticket)
+        ticket.line = line
+        callers = self.waiting.setdefault(line, {})
+        own = [*callers.get(ticket.caller, ()), ticket]
+        callers[ticket.caller] = deque(sorted(own, key=lambda one: one.serial))
+        self.changed(line)
+
+    def admit(self) -> Iterator[tuple[Ticket[M, R], Slot[M]]]:
+        """Yield the requests that may go now, out of their lines, with their slots."""
+        while self._due:
+            ready = [line for line in self._due if line.room()]
+            if not ready:
+                self._due.clear()
+                return
+            heads = (tickets[0] for line in ready for tickets in self.waiting[line].values())
+            ticket = min(heads, key=self._turn)
+            slot = self.take(ticket.line, ticket.caller, ticket.preferred)
+            assert slot is not None
+            self.withdraw(ticket)
+            yield ticket, slot
+
+    def _turn(self, ticket: Ticket[M, R], behind: int = 0) -> _Turn:
+        caller = self._callers[ticket.caller]
+        return _Turn(caller.round + behind, behind, caller.served, ticket.serial)
+
+    def order(self, line: Line[M]) -> list[Ticket[M, R]]:
+        """Return the requests of a line in the order in which they will go, if nothing else comes."""
+        turns = [
+            (self._turn(ticket, behind), ticket)
+            for tickets in self.waiting.get(line, {}).values()
+            for behind, ticket in enumerate(tickets)
+        ]
+        turns.sort(key=lambda turn: turn[0])
+        return [ticket for _, ticket in turns]

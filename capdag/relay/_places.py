@@ -1,0 +1,117 @@
+"""Where requests may go: the pools of installed cartridges, and the hosts that offer one cap.
+
+No clock, no I/O (protocol-spec/switch.md, Admission).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from math import inf
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from capdag.urn import CapUrn
+from capdag.wire import ALL_POOL, IDENTITY_CAP, PoolState
+
+M = TypeVar("M", bound=Hashable)
+
+
+class Pool:
+    """What one pool takes at once, and what this switch has in it."""
+
+    __slots__ = ("active", "size")
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.size = inf
+
+
+Chain = tuple[Pool, ...]
+"""The pools in which a request needs room, all of them."""
+
+
+class Install:
+    """One installed cartridge of one host. A caller may ask for it by any of `names`; it has a place in `lines`."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = frozenset(names)
+        self.lines: dict[Line[Any], None] = {}
+        self.running = False
+        self.pools: dict[str, Pool] = {}
+        self._members: dict[str, tuple[str, ...]] = {}
+
+    def update(self, running: bool, pools: Mapping[str, PoolState]) -> None:
+        """Take the sizes of a new notice. What is in the pools stays.
+
+        A cartridge that does not run takes one request, which starts it: the others follow when it is known to run.
+        A pool that is not told of has no bound.
+        """
+        self.running = running
+        sizes = {name: state.effective or inf for name, state in pools.items()}
+        if not running:
+            sizes[ALL_POOL] = 1
+        for name in [name for name, pool in self.pools.items() if name not in sizes and not pool.active]:
+            del self.pools[name]
+        for name in {*self.pools, *sizes}:
+            self.pools.setdefault(name, Pool()).size = sizes.get(name, inf)
+        self._members = {name: state.caps for name, state in sorted(pools.items()) if state.caps and name != ALL_POOL}
+
+    def chain(self, cap: str) -> Chain:
+        """Return the pools of a cap: its own, the shared ones that hold it in the order of their names, `all`.
+
+        The identity check takes no place anywhere.
+        """
+        if cap == IDENTITY_CAP:
+            return ()
+        shared = [name for name, members in self._members.items() if cap in members and name != cap]
+        return tuple(self.pools.setdefault(name, Pool()) for name in (cap, *shared, ALL_POOL))
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is in its pools."""
+        return not any(pool.active for pool in self.pools.values())
+
+
+class Place(NamedTuple):
+    """An install of a host, for one cap."""
+
+    install: Install
+    chain: Chain
+
+    @property
+    def has_room(self) -> bool:
+        """True if one more request may go there."""
+        for pool in self.chain:  # noqa: SIM110 - asked for every request: a generator would cost as much again
+            if pool.active >= pool.size:
+                return False
+        return True
+
+
+class Line(Generic[M]):
+    """One cap, and the hosts that offer it in the order of their coming. Requests for it stand in one line."""
+
+    def __init__(self, cap: CapUrn) -> None:
+        self.cap = cap
+        self.text = str(cap)
+        self.places: dict[M, Place] = {}
+
+    def put(self, master: M, install: Install) -> None:
+        """Note that a host offers the cap, with the pools as they are now. It keeps its place in the order."""
+        before = self.places.get(master)
+        if before is not None and before.install is not install:
+            del before.install.lines[self]
+        self.places[master] = Place(install, install.chain(self.text))
+        install.lines[self] = None
+
+    def drop(self, master: M) -> None:
+        """Note that a host offers the cap no more."""
+        del self.places.pop(master).install.lines[self]
+
+    def room(self, preferred: str | None = None) -> tuple[M, Place] | None:
+        """Return the first host with room, one that has the name `preferred` before the others."""
+        found = None
+        for place in self.places.items():
+            if place[1].has_room:
+                if preferred is None or preferred in place[1].install.names:
+                    return place
+                found = found or place
+        return found
