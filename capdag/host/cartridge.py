@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from capdag.urn import CapUrn
 from capdag.wire import IDENTITY_CAP, Failure, FrameView, Limits, MessageId, PoolState
+from capdag.wire.blocks import Parcel
 from capdag.wire.manifest import Manifest
 
 from .debt import Backlog
@@ -29,7 +30,7 @@ class Port(Protocol):
     def bytes_queued(self) -> int:
         """Bytes that wait to be taken."""
 
-    def send(self, batch: Sequence[FrameView]) -> None:
+    def send(self, batch: Sequence[Parcel]) -> None:
         """Queue frames without awaiting."""
 
     def kill(self, failure: Failure) -> None:
@@ -86,7 +87,7 @@ class Cartridge:
         self.rows: dict[RowKey, IncomingRow] = {}
         self.calls: dict[MessageId, OutgoingRow] = {}
         self.waiting: list[tuple[IncomingRow, FrameView]] = []
-        self.down: list[FrameView] = []
+        self.down: list[Parcel] = []
         self.backlog = Backlog(lambda: self.bytes_queued)
         self.muted = False
         self.cancelling = 0

@@ -18,6 +18,7 @@ from capdag.wire import (
     show_id,
     view_of,
 )
+from capdag.wire.blocks import ChunkRun, Parcel
 
 from .cartridge import Cartridge
 from .debt import UNBOUNDED, UNCREDITED_LIMIT
@@ -53,16 +54,32 @@ class CartridgeSide:
             FrameType.HEARTBEAT: health.heard,
         }
 
-    def route(self, cartridge: Cartridge, batch: Sequence[FrameView]) -> None:
+    def route(self, cartridge: Cartridge, batch: Sequence[Parcel]) -> None:
         """Route the frames of one read. One of a type that only hosts send is the end of its cartridge."""
-        for view in batch:
+        for parcel in batch:
             if cartridge.muted:
                 return
-            route = self._routes.get(view.type)
+            if isinstance(parcel, ChunkRun):
+                self._run(cartridge, parcel)
+                continue
+            route = self._routes.get(parcel.type)
             if route is None:
-                self._violated(cartridge, view)
+                self._violated(cartridge, parcel)
             else:
-                route(cartridge, view)
+                route(cartridge, parcel)
+
+    def _run(self, cartridge: Cartridge, run: ChunkRun) -> None:
+        """Route a run of CHUNKs at once, or one by one if anything stands in the way of one of them."""
+        flow = None
+        call = cartridge.calls.get(run.id) if run.xid is None else None
+        if call is not None:
+            flow = call.body
+        elif (row := self._incoming(cartridge, run)) is not None and row.cancellation is None:
+            flow = row.answer
+        if flow is not None and flow.takes(run):
+            self._x.up.append(run)
+        else:
+            self.route(cartridge, run.views())
 
     def _violated(self, cartridge: Cartridge, view: FrameView) -> None:
         cartridge.muted = True
@@ -72,7 +89,7 @@ class CartridgeSide:
 
     # Frames of live requests
 
-    def _incoming(self, cartridge: Cartridge, view: FrameView) -> IncomingRow | None:
+    def _incoming(self, cartridge: Cartridge, view: Parcel) -> IncomingRow | None:
         """Return the request that the cartridge serves under the ids of a frame."""
         row = cartridge.rows.get((view.xid, view.id))
         return row if row is not None and not row.queued else None

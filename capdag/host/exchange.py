@@ -25,6 +25,7 @@ from capdag.wire import (
     err_frame,
     view_of,
 )
+from capdag.wire.blocks import Parcel
 
 from .cartridge import Cartridge
 from .debt import Backlog, Debt
@@ -68,7 +69,7 @@ class Exchange:
         self.alone_since: float | None = None
         self.closing: CancelReason | None = None
         self.launch: Callable[[Cartridge], None] = lambda _: None
-        self.up: list[FrameView] = []
+        self.up: list[Parcel] = []
         self.advertise = False
         self._touched: dict[Cartridge, None] = {}
 
@@ -80,10 +81,10 @@ class Exchange:
         """Send a frame of the host's own to the relay."""
         self.up.append(view_of(frame))
 
-    def send_down(self, cartridge: Cartridge, *views: FrameView) -> None:
+    def send_down(self, cartridge: Cartridge, *parcels: Parcel) -> None:
         """Send frames to a cartridge whose process takes them; to any other they are lost, as its requests are."""
         if cartridge.port is not None:
-            cartridge.down.extend(views)
+            cartridge.down.extend(parcels)
             self._touched[cartridge] = None
 
     def send_err_down(self, call: OutgoingRow, failure: Failure) -> None:
@@ -105,7 +106,7 @@ class Exchange:
                 cartridge.port.send(batch)
                 cartridge.backlog.sent(before)
 
-    def take_up(self) -> list[FrameView]:
+    def take_up(self) -> list[Parcel]:
         """Return what this turn has for the relay."""
         batch, self.up = self.up, []
         return batch

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from capdag.wire import PAYLOAD_HEADROOM, TERMINAL_TYPES, FrameType, FrameView, Limits, SendWindow
+from capdag.wire.blocks import ChunkRun
 
 _STREAMED = frozenset({FrameType.STREAM_START, FrameType.CHUNK})
 
@@ -59,6 +60,10 @@ class Edge:
             left -= 1
         self.remaining[stream] = left
         return None
+
+    def covers(self, run: ChunkRun) -> bool:
+        """True if no CHUNK of a run has a fault."""
+        return self.remaining.get(run.stream_id, 0) >= run.count and run.largest_payload <= self._max_payload
 
     def grant(self, stream_id: str | None, credit: int) -> None:
         """Count a grant on its way to the sender; it never lifts what remains above the window."""
@@ -110,6 +115,11 @@ class Hold:
             self._terminal = view
             return False
         return True
+
+    def lets_pass(self, run: ChunkRun) -> bool:
+        """True if a whole run may go on now, for which credit is used then."""
+        window = self._windows.get(run.stream_id)
+        return window is not None and run.stream_id not in self._waiting and window.take(run.count)
 
     def grant(self, stream_id: str | None, credit: int) -> list[FrameView]:
         """Count a grant of the receiver; returns what may now go on, in order."""
@@ -167,6 +177,17 @@ class Flow:
         if self.edge is None:
             return view.type is FrameType.STREAM_START
         return view.type in _STREAMED and view.stream_id not in self.edge.remaining
+
+    def takes(self, run: ChunkRun) -> bool:
+        """Count a run whole; False, and nothing is counted, if one of its frames may have to wait or be refused."""
+        if self.ended or (self.edge is not None and not self.edge.covers(run)):
+            return False
+        if self.hold is not None and not self.hold.lets_pass(run):
+            return False
+        if self.edge is not None:
+            self.edge.remaining[run.stream_id] -= run.count
+        self.next_seq = max(self.next_seq, run.last_seq + 1)
+        return True
 
     def offer(self, view: FrameView) -> bool:
         """True if the frame may go on now."""

@@ -19,6 +19,7 @@ from capdag.wire import (
     read_cancel,
     view_of,
 )
+from capdag.wire.blocks import Parcel, single_frames
 
 from .flows import Hold
 
@@ -49,10 +50,10 @@ class IdentityEcho:
         self._window = window
         self._requests: dict[tuple[MessageId, MessageId | None], _Request] = {}
 
-    def send(self, batch: Sequence[FrameView]) -> None:
+    def send(self, batch: Sequence[Parcel]) -> None:
         """Take frames of requests and give the frames of their answers."""
         out: list[Frame] = []
-        for view in batch:
+        for view in single_frames(batch):
             self._take(view, out)
         if out:
             self._answer([view_of(frame) for frame in out])

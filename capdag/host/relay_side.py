@@ -20,11 +20,13 @@ from capdag.wire import (
     show_id,
     view_of,
 )
+from capdag.wire.blocks import ChunkRun, Parcel
 
 from .cartridge import IDENTITY, Cartridge
 from .debt import UNBOUNDED, UNCREDITED_LIMIT
 from .endings import Endings
 from .exchange import Exchange
+from .flows import Flow
 from .lifecycle import QUEUING, SERVING, STARTABLE, State
 from .rows import IncomingRow, OutgoingRow
 
@@ -57,13 +59,33 @@ class RelaySide:
             FrameType.HEARTBEAT: self._heartbeat,
         }
 
-    def route(self, batch: Sequence[FrameView]) -> None:
+    def route(self, batch: Sequence[Parcel]) -> None:
         """Route the frames of one read. Raises RemoteProtocolError for one that no relay may send."""
-        for view in batch:
-            route = self._routes.get(view.type)
+        for parcel in batch:
+            if isinstance(parcel, ChunkRun):
+                self._run(parcel)
+                continue
+            route = self._routes.get(parcel.type)
             if route is None:
-                raise RemoteProtocolError(f"the relay sent {view.type.name}, which only a host or a cartridge may send")
-            route(view)
+                name = parcel.type.name
+                raise RemoteProtocolError(f"the relay sent {name}, which only a host or a cartridge may send")
+            route(parcel)
+
+    def _run(self, run: ChunkRun) -> None:
+        """Route a run of CHUNKs at once, or one by one if anything stands in the way of one of them."""
+        way: tuple[Flow, Cartridge] | None = None
+        row = self._x.incoming.find((run.xid, run.id))
+        if row is None:
+            call = self._call_of(run)
+            if call is not None and not call.cancelled:
+                way = call.answer, call.cartridge
+        elif not (row.queued or row.answer.ended or row.caller or row.cancellation):
+            way = row.body, row.cartridge
+        if way is not None and run.largest_body <= way[1].limits.max_frame and way[0].takes(run):
+            self._x.send_down(way[1], run)
+        else:
+            for view in run.views():
+                self._flow(view)
 
     # Requests
 
@@ -257,7 +279,7 @@ class RelaySide:
             self._endings.fail_call(call, self._overrun(call.cartridge, view))
         return False
 
-    def _call_of(self, view: FrameView) -> OutgoingRow | None:
+    def _call_of(self, view: Parcel) -> OutgoingRow | None:
         """Return the call a frame belongs to; the first frame with an XID binds it."""
         call = self._x.outgoing.find(view.id)
         if call is None or view.xid is None:

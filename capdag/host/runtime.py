@@ -16,6 +16,7 @@ from capdag.errors import AttributionClass, ConfigError, LocalProtocolError, Rem
 from capdag.transport import ByteLink, Dispatcher, FdLink, Link, LocalLink, Receiver
 from capdag.transport.guardian import Guardian
 from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, FrameView
+from capdag.wire.blocks import Parcel
 from capdag.wire.manifest import identity_cap
 
 from .attached import Attached, AttachError
@@ -136,11 +137,11 @@ class HostRuntime:
         """Bytes that wait for the relay to read; a link inside the process queues nothing here."""
         return self._link.bytes_queued if isinstance(self._link, ByteLink) else 0
 
-    def relayed(self, batch: Sequence[FrameView]) -> None:
+    def relayed(self, batch: Sequence[Parcel]) -> None:
         """Take frames of the relay."""
         self._turn(lambda: self._route(batch))
 
-    def _route(self, batch: Sequence[FrameView]) -> None:
+    def _route(self, batch: Sequence[Parcel]) -> None:
         try:
             self._relay_side.route(batch)
         except RemoteProtocolError as error:
@@ -182,11 +183,11 @@ class HostRuntime:
         self._sessions[cartridge] = session
         self._nursery.start_soon(session.run, name=f"cartridge {cartridge.id}")
 
-    def received(self, session: Session, batch: Sequence[FrameView]) -> None:
+    def received(self, session: Session, batch: Sequence[Parcel]) -> None:
         """Take frames of a session."""
         self._turn(lambda: self._take(session, batch))
 
-    def _take(self, session: Session, batch: Sequence[FrameView]) -> None:
+    def _take(self, session: Session, batch: Sequence[Parcel]) -> None:
         cartridge = session.cartridge
         if cartridge.port is None:
             batch = session.take(batch)
@@ -377,10 +378,12 @@ class _RelayEnd:
     def __init__(self, host: HostRuntime) -> None:
         self._host: HostRuntime | None = host
 
-    def deliver(self, batch: Sequence[FrameView]) -> None:
+    def deliver(self, batch: Sequence[Parcel]) -> None:
         """Take the frames of one read."""
         if self._host is not None:
             self._host.relayed(batch)
+
+    deliver_parcels = deliver
 
     def closed(self, reason: str) -> None:
         """The link has ended."""

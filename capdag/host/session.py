@@ -10,6 +10,7 @@ import trio
 from capdag.errors import AttributionClass, LocalProtocolError, ProtocolError
 from capdag.transport import FdLink, LinkEnd, LocalLink
 from capdag.wire import Failure, FrameView
+from capdag.wire.blocks import Parcel, single_frames
 
 from .cartridge import Cartridge
 from .deaths import ProcessEnd
@@ -23,7 +24,7 @@ class Keeper(Protocol):
 
     settings: HostSettings
 
-    def received(self, session: Session, batch: Sequence[FrameView]) -> None:
+    def received(self, session: Session, batch: Sequence[Parcel]) -> None:
         """Frames came, of the handshake too: to be given back to `Session.take`."""
 
     def check(self, cartridge: Cartridge) -> None:
@@ -70,7 +71,7 @@ class Session:
         """Bytes that wait for the cartridge to read."""
         return self._link.bytes_queued if isinstance(self._link, FdLink) else 0
 
-    def send(self, batch: Sequence[FrameView]) -> None:
+    def send(self, batch: Sequence[Parcel]) -> None:
         """Queue frames for the cartridge. One that cannot take what every cartridge is sent is ended."""
         if self._link is None:
             return
@@ -105,19 +106,22 @@ class Session:
 
     # Receiver of the link
 
-    def deliver(self, batch: Sequence[FrameView]) -> None:
+    def deliver(self, batch: Sequence[Parcel]) -> None:
         """Take the frames of one read."""
         self._keeper.received(self, batch)
+
+    deliver_parcels = deliver
 
     def closed(self, reason: str) -> None:
         """The link has ended."""
         self._link_note = reason
 
-    def take(self, batch: Sequence[FrameView]) -> Sequence[FrameView]:
+    def take(self, batch: Sequence[Parcel]) -> Sequence[Parcel]:
         """Feed the handshake until it is done, and return the frames that follow it."""
-        for position, view in enumerate(batch):
+        frames = single_frames(batch)
+        for position, view in enumerate(frames):
             if self.handshake.step is Step.DONE:
-                return batch[position:]
+                return frames[position:]
             if self.refusal is None:
                 self._shake(view)
         return []

@@ -33,11 +33,11 @@ class SendWindow:
         """Where the window stands in `SENDER_LIFE`."""
         return WindowState.CREDIT if self.remaining > 0 else WindowState.EMPTY
 
-    def take(self) -> bool:
-        """Use one credit; False if none is left."""
-        if self.remaining <= 0:
+    def take(self, count: int = 1) -> bool:
+        """Use credit for `count` CHUNKs; False, and none is used, if so much is not left."""
+        if self.remaining < count:
             return False
-        self.remaining -= 1
+        self.remaining -= count
         return True
 
     def grant(self, credit: int) -> None:

@@ -12,7 +12,7 @@ from capdag.errors import AttributionClass, ConfigError
 from capdag.host import HostRuntime, HostSettings
 from capdag.host.debt import UNCREDITED_LIMIT, Backlog, stream_debt
 from capdag.transport import socket_link
-from capdag.transport.fdlink import READ_SIZE
+from capdag.transport.bytelink import READ_SIZE
 from capdag.wire import (
     DEFAULT_LIMITS,
     TERMINAL_TYPES,

@@ -12,7 +12,8 @@ from capdag.host import HostSettings
 from capdag.host.cartridge import Cartridge
 from capdag.host.exchange import Exchange
 from capdag.host.health import Health, Heartbeat, Pulse
-from capdag.wire import Failure, Frame, FrameType, FrameView, view_of
+from capdag.wire import Failure, Frame, FrameType, view_of
+from capdag.wire.blocks import Parcel, single_frames
 from tests.host.driver import LINKS, QUICK, bench, record
 from tests.misbehave import CAP, GOOD
 
@@ -143,9 +144,9 @@ class StuckPort:
         self.bytes_queued = 0
         self.sent = 0
 
-    def send(self, batch: Sequence[FrameView]) -> None:
+    def send(self, batch: Sequence[Parcel]) -> None:
         self.sent += len(batch)
-        self.bytes_queued += sum(len(view.body) for view in batch)
+        self.bytes_queued += sum(len(view.body) for view in single_frames(batch))
 
     def kill(self, failure: Failure) -> None:
         raise AssertionError(failure)
