@@ -171,9 +171,8 @@ class Admission(Generic[M, R]):
         callers = self.waiting.get(line, {})
         longest = max(callers.values(), key=len, default=deque[Ticket[M, R]]())
         if len(longest) < len(callers.get(caller, ())) + 2:
-            raise QueueFullError(
-                f"{self.count(line)} requests wait for {line.text} already, the most that may (max_queued): try later"
-            )
+            text = f"{self._max_queued} requests or more wait for {line.text}, the most that may (max_queued): try later"
+            raise QueueFullError(text)
         newest = longest[-1]
         self.withdraw(newest)
         return newest
