@@ -19,6 +19,7 @@ from .explain import explain
 from .gateway import gateway
 from .host import host
 from .models import models
+from .new import new
 from .ps import ps
 from .serve import serve
 from .trace import trace
@@ -73,10 +74,11 @@ def main() -> None:
       capdag serve                 serve it at http://127.0.0.1:8080/v1 for any OpenAI client
       capdag ps                    see what runs, from another terminal
       echo hi | capdag call echo   call one capability without a server
+      capdag new parrot            make a cartridge of your own
 
     Each command's --help has examples.
     """
 
 
-for _command in (serve, ps, call, explain, models, host, gateway, trace):
+for _command in (serve, ps, call, explain, models, new, host, gateway, trace):
     main.add_command(_command)
