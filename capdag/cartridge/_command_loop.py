@@ -71,7 +71,7 @@ class CommandLoop:
             self._send([hello_frame(DEFAULT_LIMITS)])
             while not self._done:
                 self._step()
-        os.close(self._frames_out)
+        # The pipe stays open to the end of the process: where its own would end the runtime, that ends the process.
         if self._stopped is not None:
             raise self._stopped
         if self._call.failure is not None:

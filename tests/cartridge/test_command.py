@@ -17,6 +17,7 @@ import pytest
 from tests.cartridge.driver import ROOT
 
 STUB = "tests.cartridge.command_stub"
+TASKS = "tests.cartridge.async_command_stub"
 ECHO = "cartridges.echo.main"
 IMPORTED = b"printed by an engine while it is imported\n"
 
@@ -134,18 +135,29 @@ def test_a_reader_that_has_enough_ends_it_quietly() -> None:
         assert process.stderr.read() == IMPORTED + b"the handler was cancelled\n"
 
 
-def test_ctrl_c_cancels_the_handler() -> None:
+@pytest.mark.parametrize(("module", "said"), [(STUB, IMPORTED + b"the handler"), (TASKS, b"the task")])
+def test_ctrl_c_cancels_the_handler(module: str, said: bytes) -> None:
+    line = line_of("wait", module=module)
     with subprocess.Popen(
-        line_of("wait"), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        line, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"word\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-        assert process.stderr.read() == (
-            IMPORTED + b"the handler was cancelled\nstub: interrupted: the request was cancelled\n"
-        )
+        shown = process.stderr.read().replace(b"tasks: ", b"stub: ")
+        assert shown == said + b" was cancelled\nstub: interrupted: the request was cancelled\n"
+
+
+def test_there_is_no_host_to_call_others_through() -> None:
+    done = run("ask", module=TASKS)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert (
+        b"NO_HANDLER (environment): cap 'cap:in=media:void;other;out=media:word' cannot be called in command mode"
+        in (done.stderr)
+    )
+    assert b"capdag call" in done.stderr
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_deaf_handler() -> None:
