@@ -27,6 +27,8 @@ GROUP = "capdag.cartridges"
 """Entry points of this group name a `SPEC` (`capdag.cartridge.spec`)."""
 
 _INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|lua|java|julia|Rscript|(ba|da|z|k|fi)?sh)[\d.]*")
+_LAUNCHER = "capdag.cartridge"
+"""The module that starts another one as a cartridge: its first argument is what runs."""
 _SCRIPT_ENDING = re.compile(r"\.(py|[cm]?js|ts|rb|pl|php|lua|jar|jl|R|sh)$")
 
 _log = logging.getLogger(__name__)
@@ -171,7 +173,8 @@ def _script(words: Sequence[str]) -> str | None:
         if word in ("-c", "-e", "--eval"):
             return None
         if word == "-m":
-            return next(iter(words[position + 1 :]), None)
+            modules = [module for module in words[position + 1 : position + 3] if module != _LAUNCHER]
+            return next(iter(modules), None)
         if not word.startswith("-") and word != "run":
             return Path(word).name
     return None

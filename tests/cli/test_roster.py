@@ -116,6 +116,7 @@ def test_a_table_becomes_a_record_and_replaces_an_installed_cartridge_of_its_nam
         ("sleep 1000", "sleep"),
         ("sh -c 'exec a | b > c'", "sh"),
         ("/usr/bin/python3.11 -u -m my.module --port 5", "my.module"),
+        ("python3 -m capdag.cartridge my.module", "my.module"),
         ("python3 -W -c 'print(1)'", "python3"),
         ("python3", "python3"),
         ("node upper.mjs --fast 3", "upper"),
