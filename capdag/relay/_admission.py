@@ -153,17 +153,17 @@ class Admission(Generic[M, R]):
     # Lines
 
     def wait(self, line: Line[M], caller: str, preferred: str | None, request: R, now: float) -> Ticket[M, R]:
-        """Put a request at the end of its caller's in the line. Ask `make_room` before."""
+        """Put a request at the end of its caller's in the line. Ask `displaced` before."""
         self._serials += 1
         ticket = Ticket(line, caller, preferred, request, self._serials, now)
         self._caller(caller).waiting += 1
         self.waiting.setdefault(line, {}).setdefault(caller, deque()).append(ticket)
         return ticket
 
-    def make_room(self, line: Line[M], caller: str) -> Ticket[M, R] | None:
-        """See that one more may wait in the line. Returns the request that has lost its place in it, if one has to.
+    def displaced(self, line: Line[M], caller: str) -> Ticket[M, R] | None:
+        """Return None if one more may wait in the line, or the request that has to leave it for that.
 
-        A full line takes the newest request from the caller that has the most, for one that has two fewer at least: no
+        A full line gives up the newest request of the caller that has the most, for one that has two fewer at least: no
         caller can shut the others out. Raises QueueFullError.
         """
         if self.count(line) < self._max_queued:
@@ -171,11 +171,11 @@ class Admission(Generic[M, R]):
         callers = self.waiting.get(line, {})
         longest = max(callers.values(), key=len, default=deque[Ticket[M, R]]())
         if len(longest) < len(callers.get(caller, ())) + 2:
-            text = f"{self._max_queued} requests or more wait for {line.text}, the most that may (max_queued): try later"
+            text = (
+                f"{self._max_queued} requests or more wait for {line.text}, the most that may (max_queued): try later"
+            )
             raise QueueFullError(text)
-        newest = longest[-1]
-        self.withdraw(newest)
-        return newest
+        return longest[-1]
 
     def withdraw(self, ticket: Ticket[M, R]) -> None:
         """Take a request out of its line, whose others move up."""

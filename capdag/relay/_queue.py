@@ -73,7 +73,7 @@ class Queue:
             self._send(request, slot)
             return
         try:
-            loser = self._admission.make_room(line, caller)
+            loser = self._admission.displaced(line, caller)
         except QueueFullError as error:
             self._counts["refused"] += 1
             raise self._full(line, str(error)).error() from None

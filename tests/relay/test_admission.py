@@ -110,7 +110,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         waits = [ticket for ticket in self.waiting if ticket.line is line]
         counts = Counter(ticket.caller for ticket in waits)
         try:
-            loser = self.admission.make_room(line, caller)
+            loser = self.admission.displaced(line, caller)
         except QueueFullError:
             assert len(waits) >= MAX_QUEUED
             assert counts[caller] + 2 > max(counts.values())
@@ -120,6 +120,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert counts[loser.caller] == max(counts.values())
             assert loser.serial == max(ticket.serial for ticket in waits if ticket.caller == loser.caller)
             self.waiting.remove(loser)
+            self.admission.withdraw(loser)
         self.requests += 1
         self.waiting.append(self.admission.wait(line, caller, preferred, self.requests, 0.0))
 
@@ -221,15 +222,16 @@ def test_a_caller_with_one_request_is_served_second() -> None:
     refused = 0
     for number in range(1, 20):
         try:
-            assert admission.make_room(line, "a") is None
+            assert admission.displaced(line, "a") is None
         except QueueFullError:
             refused += 1
         else:
             admission.wait(line, "a", None, f"a{number}", 0.0)
     assert refused == 15
-    loser = admission.make_room(line, "b")
+    loser = admission.displaced(line, "b")
     assert loser is not None
     assert loser.request == "a4"
+    admission.withdraw(loser)
     admission.wait(line, "b", None, "b0", 0.0)
     served = []
     while len(admission):
