@@ -15,6 +15,7 @@ from ._failure import OutputError, exit_code, expected_error
 from ._owner import check_owner
 from ._standard import drop_output, hold_standard_streams
 from .call import call
+from .check import check
 from .explain import explain
 from .gateway import gateway
 from .host import host
@@ -80,5 +81,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, ps, call, explain, models, new, host, gateway, trace):
+for _command in (serve, ps, call, explain, check, models, new, host, gateway, trace):
     main.add_command(_command)

@@ -1,0 +1,224 @@
+"""What a case works with: sessions of the cartridge, and the steps that many cases share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import trio
+
+from capdag.errors import AttributionClass
+from capdag.wire import DEFAULT_LIMITS, FrameType, FrameView, Limits, MessageId, encode_value, is_success
+
+from ._caps import Roles, choose, read_served
+from ._case import Breach, BreachError, CaseFailed, CaseSkipped
+from ._exchange import Exchange, show
+from ._launch import Said, Starter
+from ._session import Session, payloads_of
+from ._settings import Settings
+
+SMALL = 1024
+"""Bytes of one CHUNK where a case wants many of them."""
+
+
+class Bench:
+    """One run of the kit over one cartridge. `breaches` holds the rules that were seen broken, by whichever case."""
+
+    def __init__(self, starter: Starter, settings: Settings, nursery: trio.Nursery) -> None:
+        self.settings = settings
+        self.breaches: list[Breach] = []
+        self.exact = True
+        """The echo gives back the bytes it was given, and nothing else: then contents are compared."""
+        self.works = False
+        """The worker did its work in ordinary conversation."""
+        self.item_size = 1
+        """Bytes of the longest CHUNK that the worker answers with when there is room."""
+        self._starter = starter
+        self._nursery = nursery
+        self._shared: dict[Limits, Session] = {}
+        self._roles: Roles | None = None
+        self._mute: BreachError | None = None
+        self._talk: Exception | bool = False
+
+    # Sessions
+
+    @asynccontextmanager
+    async def start(self, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[Session]:
+        """Start the cartridge and say nothing to it. Raises SpawnError."""
+        session = Session(self._starter.start, self.settings, limits, self.breaches.append)
+        await self._nursery.start(session.keep)
+        try:
+            yield session
+        finally:
+            await session.end()
+
+    @asynccontextmanager
+    async def session(self, limits: Limits = DEFAULT_LIMITS, *, policy: bool = True) -> AsyncIterator[Session]:
+        """Start the cartridge for one case alone, and shake hands."""
+        self._check_speech()
+        async with self.start(limits) as session:
+            await self._shake_hands(session, policy=policy)
+            yield session
+
+    async def shared(self, limits: Limits = DEFAULT_LIMITS) -> Session:
+        """Return the session that cases of these limits share; a new one if the former has been spoiled."""
+        session = self._shared.get(limits)
+        if session is not None and not session.clean:
+            await self._shared.pop(limits).end()
+            session = None
+        if session is None:
+            self._check_speech()
+            session = self._shared[limits] = Session(self._starter.start, self.settings, limits, self.breaches.append)
+            await self._nursery.start(session.keep)
+            await self._shake_hands(session)
+        return session
+
+    async def end(self) -> None:
+        """End the sessions that were shared."""
+        while self._shared:
+            await self._shared.popitem()[1].end()
+
+    def _check_speech(self) -> None:
+        """Raise what went wrong with a former handshake: it would go wrong each time, and take its time."""
+        if self._mute is not None:
+            raise BreachError(self._mute.breach)
+
+    async def _shake_hands(self, session: Session, *, policy: bool = True) -> None:
+        try:
+            await session.shake_hands(policy=policy)
+        except BreachError as error:
+            self._mute = error
+            raise
+        if self._roles is None and session.hello is not None:
+            self._roles = choose(read_served(session.hello.manifest), self.settings)
+
+    async def say(self, argument: str) -> Said:
+        """Start the cartridge as a person does, with an argument, and return what it says."""
+        return await self._starter.say(argument)
+
+    @property
+    def roles(self) -> Roles:
+        """Which cap serves for what. There must have been a session."""
+        assert self._roles is not None
+        return self._roles
+
+    @property
+    def carrier(self) -> str:
+        """The cap that carries data; nothing if there was no session."""
+        return "nothing" if self._roles is None else self._roles.echo.text
+
+    # Steps
+
+    async def echo(
+        self, session: Session, data: bytes, size: int = SMALL, *, exact: bool = True, blame: Mapping[str, str] = {}
+    ) -> Exchange:
+        """Have bytes given back, sent in CHUNKs of `size` at most, and check that they are."""
+        exchange = self.ask(session)
+        exchange.blame.update(blame)
+        size = min(size, session.limits.max_chunk)
+        await session.give(exchange, self.roles.echo.media, payloads_of(data, size))
+        await self.succeeded(session, exchange)
+        if exact and self.exact and exchange.data != data:
+            raise CaseFailed(f"{len(data)} bytes went in and {len(exchange.data)} others came back")
+        return exchange
+
+    def ask(self, session: Session) -> Exchange:
+        """Begin a request to the echo."""
+        return session.begin(self.roles.echo.text, self.roles.echo.outputs or None)
+
+    def ask_as(self, session: Session, rid: MessageId, xid: MessageId) -> Exchange:
+        """Begin a request to the echo under ids of the case's own."""
+        return session.begin(self.roles.echo.text, self.roles.echo.outputs or None, rid=rid, xid=xid)
+
+    def open(self, session: Session) -> Exchange:
+        """Begin a request to the echo and open its argument: it is live until the body ends."""
+        exchange = self.ask(session)
+        session.open(exchange, self.roles.echo.media)
+        return exchange
+
+    async def complete(self, session: Session, exchange: Exchange) -> None:
+        """Give a request that `open` has begun a small argument, and wait for its success."""
+        await session.write(exchange, 0, encode_value(b"done"))
+        session.close(exchange, 1)
+        session.finish(exchange)
+        await self.succeeded(session, exchange)
+
+    async def succeeded(self, session: Session, exchange: Exchange) -> None:
+        """Wait for an END that says success."""
+        terminal = await session.ended(exchange)
+        if terminal.type is not FrameType.END or not is_success(terminal.meta):
+            raise CaseFailed(f"the request ended with {show(terminal)}")
+
+    async def work(self, session: Session, *, grants: bool = True) -> Exchange:
+        """Have the worker do what it is for, whole; a case is skipped if there is none, or it wants another input."""
+        worker = self.roles.worker
+        if worker is None:
+            raise CaseSkipped("no cap gives a list, and none is named: name one with --cap, and its --input")
+        exchange = session.begin(worker.text, worker.outputs or None)
+        exchange.grants = grants
+        if worker.urn.in_media.is_void:
+            session.finish(exchange)
+        else:
+            await session.give(exchange, worker.media, payloads_of(self.roles.worker_input, session.limits.max_chunk))
+        return exchange
+
+    async def need_worker(self) -> None:
+        """Skip the case if the worker does not work at all: another case tells that."""
+        await self.talk()
+        if self.roles.worker is not None and not self.works:
+            raise CaseSkipped("the worker fails at once: see the case worker")
+
+    async def worked(self, session: Session, exchange: Exchange) -> None:
+        """Wait for the worker's success."""
+        terminal = await session.ended(exchange)
+        if terminal.type is FrameType.ERR and terminal.meta.get("attribution_class") == AttributionClass.INPUT:
+            raise CaseSkipped(f"the cap refuses what the kit gives it: {show(terminal)}; say --cap and --input")
+        await self.succeeded(session, exchange)
+
+    async def refused(
+        self, session: Session, exchange: Exchange, code: str, attribution: AttributionClass | None = None
+    ) -> None:
+        """Wait for the ERR that refuses a request, and see the cartridge live on."""
+        terminal = await session.ended(exchange, f"ERR {code}")
+        check_err(terminal, code, attribution)
+        await session.lives_on()
+
+    async def cancelled(self, session: Session, exchange: Exchange, code: str, attribution: AttributionClass) -> None:
+        """Wait for the terminal of a request that was cancelled: ERR with the reason, or END if that won the race."""
+        terminal = await session.ended(exchange, "the terminal of a cancelled request")
+        if terminal.type is FrameType.ERR or not is_success(terminal.meta):
+            check_err(terminal, code, attribution)
+
+    async def talk(self) -> Session:
+        """Make ordinary conversation, once a run: what is only watched is watched in it. Returns a shared session."""
+        if self._talk is False:
+            self._talk = True
+            try:
+                await self._make_talk(await self.shared())
+            except (CaseFailed, CaseSkipped, BreachError) as error:
+                self._talk = error
+        if isinstance(self._talk, CaseFailed):
+            raise CaseSkipped(f"an ordinary request fails: {self._talk}")
+        return await self.shared()
+
+    async def _make_talk(self, session: Session) -> None:
+        first = await self.echo(session, b"abc", exact=False)
+        self.exact = first.data == b"abc"
+        await self.echo(session, bytes(range(256)) * 20, exact=False)
+        nobody = session.begin("cap:in=media:void;nobody-serves-this;out=media:void")
+        await session.ended(nobody)
+        if self.roles.worker is not None:
+            worked = await self.work(session)
+            terminal = await session.ended(worked)
+            self.works = terminal.type is FrameType.END and is_success(terminal.meta)
+            self.item_size = max((view.payload_size for view in worked.views), default=1)
+        await session.settle()
+        await session.lives_on()
+
+
+def check_err(terminal: FrameView, code: str, attribution: AttributionClass | None = None) -> None:
+    """Hold a terminal to the ERR that is due. Raises CaseFailed."""
+    seen = (terminal.meta.get("code"), terminal.meta.get("attribution_class"))
+    if terminal.type is not FrameType.ERR or seen[0] != code or (attribution and seen[1] != attribution):
+        due = f"ERR {code}" + (f" / {attribution}" if attribution else "")
+        raise CaseFailed(f"{show(terminal)} came where {due} was due")
