@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import cbor2
 
+from capdag.errors import AttributionClass
 from capdag.wire import (
     RESPONSE,
+    USER_CANCEL,
+    Failure,
     Frame,
     FrameType,
     LogRecord,
+    cancel_frame,
     credit_frame,
     decode_frame,
     encode_frame,
     end_frame,
+    err_frame,
     fnv1a_64,
     inspect,
     log_frame,
@@ -37,33 +43,71 @@ ROUNDS = 41
 BASE_IN, BASE_OUT = "cbor2 decode, our strict knobs", "cbor2 encode"
 
 
-def _chunk(size: int) -> Frame:
+FRAMES = 50
+"""Frames of a type that take turns, as on a link: CHUNKs and CREDITs of one stream, others each of a request of its
+own. Their seq, ids, streams and texts differ."""
+
+
+def _chunk(number: int, size: int) -> Frame:
     payload = cbor2.dumps(bytes(size))
     return Frame(
-        FrameType.CHUNK, bytes(range(16)), 7, stream_id="resp-01234567-0", payload=payload, routing_id=3, chunk_index=5,
-        checksum=fnv1a_64(payload),
+        FrameType.CHUNK, bytes(range(16)), number, stream_id="resp-01234567-0", payload=payload, routing_id=3,
+        chunk_index=number, checksum=fnv1a_64(payload),
     )  # fmt: skip
 
 
-def _frames() -> dict[str, tuple[Frame, int]]:
-    """Frames by title, with the loops of a round."""
-    rid, cap = bytes(range(16)), 'cap:chat;in="media:chat-request";model=m;out="media:chat-event;list"'
+def _kinds() -> dict[str, Callable[[int], Frame]]:
+    """Makers of frames, by what they make."""
+    cap = 'cap:chat;in="media:chat-request";model=m;out="media:chat-event;list"'
+
+    def rid(number: int) -> bytes:
+        return sha256(b"%d" % number).digest()[:16]
+
+    def stream(number: int) -> str:
+        return f"resp-{rid(number).hex()[:8]}-0"
+
+    def start(number: int) -> Frame:
+        return Frame(
+            FrameType.STREAM_START, rid(number), stream_id=stream(number), media_urn="media:chat-event;list",
+            routing_id=900 + number, is_sequence=True,
+        )  # fmt: skip
+
+    def log(number: int) -> Frame:
+        return log_frame(
+            rid(number), LogRecord("progress", f"{number} done", number / 50), xid=900 + number, seq=number
+        )
+
+    def err(number: int) -> Frame:
+        failure = Failure("INVALID_REQUEST", AttributionClass.INPUT, f"line {number} is no JSON: repair it")
+        return err_frame(rid(number), failure, xid=900 + number, seq=number)
+
     return {
-        "CHUNK of a token, 30 B": (_chunk(30), 500),
-        "CHUNK, 262,144 B": (_chunk(262_144), 30),
-        "LOG, once a request or less": (log_frame(rid, LogRecord("progress", "half", 0.5), xid=3, seq=4), 500),
-        "CREDIT, once in 16 CHUNKs": (credit_frame(rid, "resp-01234567-0", 16, RESPONSE, xid=3), 500),
-        "REQ, once a request": (Frame(FrameType.REQ, rid, cap=cap, payload=b"", routing_id=3), 500),
-        "END, once a request": (end_frame(rid, xid=3, seq=9), 500),
-    }
+        "CHUNK of a token, 30 B": lambda number: _chunk(number, 30),
+        "CHUNK, 262,144 B": lambda number: _chunk(number, 262_144),
+        "CREDIT, once in 16 CHUNKs": lambda number: credit_frame(
+            rid(0), "resp-01234567-0", 1 + number % 16, RESPONSE, xid=3
+        ),
+        "REQ": lambda number: Frame(FrameType.REQ, rid(number), cap=cap, payload=b"", routing_id=900 + number),
+        "STREAM_START": start,
+        "STREAM_END": lambda number: Frame(
+            FrameType.STREAM_END, rid(number), 300 + number, stream_id=stream(number), routing_id=900 + number,
+            chunk_count=300 + number,
+        ),
+        "END": lambda number: end_frame(rid(number), xid=900 + number, seq=300 + number),
+        "LOG": log,
+        "ERR": err,
+        "HEARTBEAT": lambda number: Frame(FrameType.HEARTBEAT, rid(number)),
+        "CANCEL": lambda number: cancel_frame(rid(number), USER_CANCEL, xid=900 + number),
+    }  # fmt: skip
 
 
-def _micros(call: Callable[[Any], object], argument: object, loops: int) -> Callable[[], float]:
-    def run(count: int) -> None:
-        for _ in range(count):
-            call(argument)
+def _micros(call: Callable[[Any], object], arguments: Sequence[object], laps: int) -> Callable[[], float]:
+    def run(_: int) -> None:
+        for _lap in range(laps):
+            for argument in arguments:
+                call(argument)
 
-    return lambda: time_loops(run, loops) * 1e6
+    return lambda: time_loops(run, laps * len(arguments)) * 1e6
 
 
 class PublicPackage:
@@ -73,16 +117,16 @@ class PublicPackage:
         command = [str(PEER_PYTHON), "-P", str(ROOT / "benchmarks" / "codec_peer.py")]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def micros(self, body: bytes, loops: int, figure: int) -> Callable[[], float]:
+    def micros(self, bodies: Sequence[bytes], laps: int, figure: int) -> Callable[[], float]:
         """Return the call that measures decoding (figure 0) or encoding (figure 1)."""
 
         def run() -> float:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
-            self._process.stdin.write(json.dumps({"body": body.hex(), "loops": loops}) + "\n")
+            self._process.stdin.write(json.dumps({"bodies": [body.hex() for body in bodies], "laps": laps}) + "\n")
             self._process.stdin.flush()
             seconds: list[float] = json.loads(self._process.stdout.readline())
-            return seconds[figure] / loops * 1e6
+            return seconds[figure] / (laps * len(bodies)) * 1e6
 
         return run
 
@@ -91,19 +135,20 @@ class PublicPackage:
         self._process.communicate()
 
 
-def _report(title: str, frame: Frame, loops: int, public: PublicPackage) -> None:
-    body, fields = encode_frame(frame), frame.fields()
+def _report(title: str, frames: list[Frame], public: PublicPackage) -> None:
+    bodies, maps = [encode_frame(frame) for frame in frames], [frame.fields() for frame in frames]
+    laps = 10 if len(bodies[0]) < 1000 else 1
     decoders = {
-        BASE_IN: _micros(lambda data: cbor2.loads(data, **STRICT), body, loops),
-        "inspect": _micros(inspect, body, loops),
-        "decode_frame": _micros(decode_frame, body, loops),
-        "public package": public.micros(body, loops, 0),
+        BASE_IN: _micros(lambda data: cbor2.loads(data, **STRICT), bodies, laps),
+        "inspect": _micros(inspect, bodies, laps),
+        "decode_frame": _micros(decode_frame, bodies, laps),
+        "public package": public.micros(bodies, laps, 0),
     }
     report(f"decode {title}", "us", measure(decoders, ROUNDS), BASE_IN)
     encoders = {
-        BASE_OUT: _micros(cbor2.dumps, fields, loops),
-        "encode_frame": _micros(encode_frame, frame, loops),
-        "public package": public.micros(body, loops, 1),
+        BASE_OUT: _micros(cbor2.dumps, maps, laps),
+        "encode_frame": _micros(encode_frame, frames, laps),
+        "public package": public.micros(bodies, laps, 1),
     }
     report(f"encode {title}", "us", measure(encoders, ROUNDS), BASE_OUT)
 
@@ -114,7 +159,7 @@ def main() -> None:
         sys.exit("the public package has no environment here: run the README's test command, which makes it")
     public = PublicPackage()
     try:
-        for title, (frame, loops) in _frames().items():
-            _report(title, frame, loops, public)
+        for title, make in _kinds().items():
+            _report(title, [make(number) for number in range(FRAMES)], public)
     finally:
         public.close()

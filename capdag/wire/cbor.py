@@ -88,7 +88,11 @@ def decode_value(data: bytes) -> Any:
 
 
 def encode_value(value: Any) -> bytes:
-    """Encode one value; raises LocalProtocolError for what CBOR cannot hold."""
+    return encode_plain(value)
+
+
+def encode_plain(value: Any) -> bytes:
+    """Encode a value that is known to be plain. Raises LocalProtocolError for text that is not Unicode."""
     try:
         return cbor2.dumps(value)
     except Exception as error:  # noqa: BLE001 - same: the encoder's kinds are many, the meaning is one

@@ -11,13 +11,15 @@ import struct
 from typing import Any
 
 from .frame import PROTOCOL_VERSION, FrameType, MessageId
+from .heads import head_of
 from .view import WIDTHS, FrameView
 
 _CHUNK = FrameType.CHUNK
 
 
-_Stream = tuple[bytes, MessageId, MessageId | None, str]
-"""A stream of which a CHUNK has been read: the bytes from the end of its payload to the index, RID, XID, stream_id."""
+_Stream = tuple[bytes, bytes, MessageId, MessageId | None, str]
+"""A stream of which a CHUNK has been read: the bytes from the end of its payload to the index, those behind the
+checksum, RID, XID, stream_id."""
 
 _START = bytes((0, PROTOCOL_VERSION, 1, int(_CHUNK), 2, 0x50))
 """Keys 0 and 1 with their values, key 2 and the head of a RID of 16 bytes, after the head of the map."""
@@ -28,6 +30,8 @@ _PREFIX = 24
 """Bytes up to the value of seq: map head, `_START`, RID, key 3."""
 
 _KEYS = ((0, 1, 2, 3, 6, 11, 14, 16), (0, 1, 2, 3, 6, 11, 13, 14, 16))
+_SPLICED = (0, 1, 2, 3, 6, 11, 14, 16, 13)
+"""The keys as a router leaves them that added a routing id."""
 
 _known: dict[bytes, list[_Stream]] = {}
 """Streams by the first `_PREFIX` bytes of their CHUNKs: those of one request's direction share them."""
@@ -57,11 +61,13 @@ def read_known(body: bytes) -> FrameView | None:
         if size < 0:
             return None
         end = at + size
-        for tail, rid, xid, stream_id in streams:
+        for tail, rest, rid, xid, stream_id in streams:
             if body.startswith(tail, end):
                 index = end + len(tail)
                 checksum = index + 1 + (0 if body[index] < 0x18 else WIDTHS[body[index]])
-                if body[checksum : checksum + 2] != b"\x10\x1b" or len(body) != checksum + 10:
+                if body[checksum : checksum + 2] != b"\x10\x1b" or len(body) != checksum + 10 + len(rest):
+                    return None
+                if rest and not body.endswith(rest):
                     return None
                 return FrameView(body, _CHUNK, rid, seq, xid, stream_id, None, (at, size, index))
     except (IndexError, KeyError):
@@ -73,21 +79,23 @@ def remember(view: FrameView) -> None:
     """Note the stream of a CHUNK that was decoded and checked, if its form is the plain one: the usual keys in the
     usual order, one byte each."""
     body = view.body
-    if tuple(view.fields) not in _KEYS or not body.startswith(_START, 1) or body[_PREFIX - 1] != 3:
+    keys = tuple(view.fields)
+    if not (keys in _KEYS or keys == _SPLICED) or not body.startswith(_START, 1) or body[_PREFIX - 1] != 3:
         return
     at = _end(body, _PREFIX)
     if body[at] != 6:
         return
     tail = after = _end(body, at + 1)
-    for key in (11, 14) if view.xid is None else (11, 13, 14):
+    for key in (11, 13, 14) if keys == _KEYS[1] else (11, 14):
         if body[after] != key:
             return
         last, after = after, _end(body, after + 1)
-    if last - tail < _LONGEST_TAIL:
+    rest = body[after + 10 :] if body[after + 1] == 0x1B else b""
+    if last - tail + len(rest) < _LONGEST_TAIL:
         if len(_known) >= _MAX_REQUESTS:
             forget_streams()
         streams = _known.setdefault(body[:_PREFIX], [])
-        streams.insert(0, (body[tail : last + 1], view.id, view.xid, view.fields[11]))
+        streams.insert(0, (body[tail : last + 1], rest, view.id, view.xid, view.fields[11]))
         del streams[_MAX_STREAMS:]
 
 
@@ -104,23 +112,10 @@ def _end(body: bytes, at: int) -> int:
     return after if major == 0 else after + length
 
 
-_PAIR, _WORD, _QUAD, _LONG = (struct.Struct(form).pack for form in (">BB", ">BH", ">BI", ">BQ"))
 _CHECKSUM = struct.Struct(">BBQ").pack
 
-
-def _head(major: int, number: int) -> bytes:
-    """Return the shortest head; `major` is the first byte of the form for 0. Raises struct.error past 64 bits."""
-    if number < 24:
-        return bytes((major + number,))
-    if number < 0x100:
-        return _PAIR(major + 24, number)
-    if number < 0x10000:
-        return _WORD(major + 25, number)
-    return _QUAD(major + 26, number) if number < 2**32 else _LONG(major + 27, number)
-
-
 _SEQS, _PAYLOADS, _INDICES = (
-    [before + _head(major, number) + after for number in range(256)]
+    [before + head_of(major, number) + after for number in range(256)]
     for before, major, after in ((b"\x03", 0, b"\x06"), (b"", 0x40, b""), (b"\x0e", 0, b""))
 )
 """Key 3, seq, key 6; the head of a payload; key 14, chunk_index: for small numbers."""
@@ -131,8 +126,8 @@ _tails: dict[tuple[str, int | None], bytes] = {}
 
 def _tail(stream_id: str, xid: int | None) -> bytes:
     text = stream_id.encode()
-    routing = b"" if xid is None else b"\x0d" + _head(0, xid)
-    tail = b"\x0b" + _head(0x60, len(text)) + text + routing
+    routing = b"" if xid is None else b"\x0d" + head_of(0, xid)
+    tail = b"\x0b" + head_of(0x60, len(text)) + text + routing
     if len(tail) <= _LONGEST_TAIL:
         if len(_tails) >= _MAX_REQUESTS:
             _tails.clear()
@@ -165,8 +160,8 @@ def write_plain(fields: dict[int, Any]) -> bytes | None:
     size = len(payload)
     return b"".join((
         _HEADS[len(keys)], rid,
-        _SEQS[seq] if seq < 256 else b"\x03" + _head(0, seq) + b"\x06",
-        _PAYLOADS[size] if size < 256 else _head(0x40, size), payload, tail,
-        _INDICES[index] if index < 256 else b"\x0e" + _head(0, index),
+        _SEQS[seq] if seq < 256 else b"\x03" + head_of(0, seq) + b"\x06",
+        _PAYLOADS[size] if size < 256 else head_of(0x40, size), payload, tail,
+        _INDICES[index] if index < 256 else b"\x0e" + head_of(0, index),
         _CHECKSUM(16, 0x1B, checksum),
     ))  # fmt: skip

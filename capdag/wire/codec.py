@@ -10,17 +10,15 @@ from typing import Any
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
 
-from .cbor import decode_value, encode_value
+from .cbor import decode_value, encode_plain
 from .chunks import read_known, remember, write_plain
-from .frame import FRAME_TYPES, PROTOCOL_VERSION, Frame, FrameType
-from .rules import check_fields, known_shape
+from .forms import HEADS, LONGEST, learn_form, read_form
+from .frame import FRAME_TYPES, Frame, FrameType
+from .plans import learn_written, write_form
+from .rules import check_fields
 from .view import FrameView
 
-_START = bytes((0, PROTOCOL_VERSION, 1))
-"""How a map in the usual order begins, after its head. Both keys are integers there, so that no key of the map can be
-True or False, which are equal to them."""
-
-_MAX_UINT = 2**64 - 1
+_CHUNK = int(FrameType.CHUNK)
 
 
 def inspect(body: bytes) -> FrameView:
@@ -28,16 +26,18 @@ def inspect(body: bytes) -> FrameView:
 
     Raises RemoteProtocolError naming key, frame type and value.
     """
-    known = read_known(body)
-    if known is not None:
+    head = HEADS.get(body[:7]) if len(body) <= LONGEST else None
+    known = read_known(body) if head is None else read_form(body, head)
+    if isinstance(known, FrameView):
         return known
     fields = decode_value(body)
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a frame is a CBOR map, not {type(fields).__name__}")
-    if not body.startswith(_START, 2 if body[0] == 0xB8 else 1) or known_shape(fields) is None:
-        check_fields(fields)
+    check_fields(fields)
     view = _view(body, fields)
-    if view.type is FrameType.CHUNK:
+    if known is not None:
+        learn_form(known, fields)
+    elif view.type is FrameType.CHUNK:
         remember(view)
     return view
 
@@ -54,7 +54,9 @@ def decode_frame(body: bytes) -> Frame:
 
 def encode_frame(frame: Frame) -> bytes:
     """Encode a frame: definite map, integer keys ascending, shortest integers. Raises LocalProtocolError."""
-    return _encoded(frame)[0]
+    fields = frame.shared_fields()
+    body = write_plain(fields) if fields[1] == _CHUNK else write_form(fields)
+    return _check_and_encode(fields)[0] if body is None else body
 
 
 def view_of(frame: Frame) -> FrameView:
@@ -62,28 +64,22 @@ def view_of(frame: Frame) -> FrameView:
 
     Raises LocalProtocolError for a frame that our own decoder would refuse.
     """
-    return _view(*_encoded(frame))
-
-
-def _encoded(frame: Frame) -> tuple[bytes, dict[int, Any]]:
     fields = frame.shared_fields()
-    body = write_plain(fields)
-    if body is not None:
-        return body, fields
-    fields = _checked(fields)
-    return encode_value(fields), fields
+    body = write_plain(fields) if fields[1] == _CHUNK else write_form(fields)
+    return _view(*_check_and_encode(fields)) if body is None else _view(body, fields)
 
 
-def _checked(fields: dict[int, Any]) -> dict[int, Any]:
-    """Return the map of a frame of ours, its keys in order, if it keeps every rule."""
-    shape = known_shape(fields)
-    if shape is None or max(shape.integers(fields)) > _MAX_UINT:
-        fields = dict(fields)
-        try:
-            shape = check_fields(fields)
-        except RemoteProtocolError as error:
-            raise LocalProtocolError(str(error)) from None
-    return fields if shape.is_ordered else dict(sorted(fields.items()))
+def _check_and_encode(fields: dict[int, Any]) -> tuple[bytes, dict[int, Any]]:
+    """Return the body of a frame of ours and its map, in order, if it keeps every rule."""
+    fields = dict(fields)
+    try:
+        check_fields(fields)
+    except RemoteProtocolError as error:
+        raise LocalProtocolError(str(error)) from None
+    fields = dict(sorted(fields.items()))
+    body = encode_plain(fields)
+    learn_written(fields, body)
+    return body, fields
 
 
 def with_routing_id(view: FrameView, xid: int) -> FrameView:
@@ -93,6 +89,6 @@ def with_routing_id(view: FrameView, xid: int) -> FrameView:
     """
     head = view.body[0]
     if view.xid is None and 0xA0 <= head < 0xB7:
-        return view.routed(bytes((head + 1,)) + view.body[1:] + b"\x0d" + encode_value(xid), xid)
+        return view.routed(bytes((head + 1,)) + view.body[1:] + b"\x0d" + encode_plain(xid), xid)
     fields = dict(sorted({**view.fields, 13: xid}.items()))
-    return _view(encode_value(fields), fields)
+    return _view(encode_plain(fields), fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .frame import Frame, FrameType, MessageId
+from .frame import FixedMeta, Frame, FrameType, MessageId
 from .stream_life import WindowState
 
 REQUEST, RESPONSE = "request", "response"
@@ -11,9 +11,10 @@ REQUEST, RESPONSE = "request", "response"
 
 def credit_frame(rid: MessageId, stream_id: str, credit: int, direction: str, *, xid: MessageId | None = None) -> Frame:
     """Build a CREDIT: `direction` is `request` for argument streams, `response` for outputs."""
-    return Frame(
-        FrameType.CREDIT, rid, stream_id=stream_id, credit=credit, routing_id=xid, meta={"credit_dir": direction}
-    )
+    return Frame(FrameType.CREDIT, rid, stream_id=stream_id, credit=credit, routing_id=xid, meta=_METAS[direction])
+
+
+_METAS = {direction: FixedMeta({"credit_dir": direction}) for direction in (REQUEST, RESPONSE)}
 
 
 class SendWindow:

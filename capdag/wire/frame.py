@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from capdag.errors import LocalProtocolError
+
+from .cbor import encode_plain
 
 PROTOCOL_VERSION = 6
 
@@ -75,6 +77,23 @@ FIELD_NAMES: Mapping[int, str] = {
 """Map key of the wire to field name."""
 
 V = TypeVar("V")
+
+_new = object.__new__
+
+
+class FixedMeta(dict[str, Any]):
+    """The meta of many frames, which never changes. `piece` is its pair in a body, key 5 included."""
+
+    __slots__ = ("piece",)
+
+    def __init__(self, meta: Mapping[str, Any]) -> None:
+        super().__init__(meta)
+        self.piece = b"\x05" + encode_plain(dict(meta))
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a FixedMeta is shared by frames: give the frame a dict of its own")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 
 
 class _Field(Generic[V]):
@@ -196,7 +215,7 @@ class Frame:
     @classmethod
     def of(cls, fields: dict[int, Any], raw: bytes | None = None) -> Self:
         """Make a frame of a map that has been checked. The map is shared, and never changed."""
-        frame = cls.__new__(cls)
+        frame = _new(cls)
         frame._fields = fields
         frame.raw = raw
         return frame

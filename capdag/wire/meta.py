@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from capdag.errors import AttributionClass, RemoteProtocolError, RequestFailedError
 
-from .frame import Frame, FrameType, MessageId
+from .frame import FixedMeta, Frame, FrameType, MessageId
 
 
 class Failure(NamedTuple):
@@ -89,10 +89,11 @@ def err_frame(rid: MessageId, failure: Failure, *, xid: MessageId | None = None,
 
 def end_frame(rid: MessageId, *, xid: MessageId | None = None, seq: int = 0, message: str | None = None) -> Frame:
     """Build the END of a successful response: exit_code 0, progress 1.0."""
-    meta: dict[str, Any] = {"exit_code": 0, "progress": 1.0}
-    if message:
-        meta["message"] = message
+    meta = {**_SUCCESS, "message": message} if message else _SUCCESS
     return Frame(FrameType.END, rid, seq, routing_id=xid, meta=meta, eof=True)
+
+
+_SUCCESS = FixedMeta({"exit_code": 0, "progress": 1.0})
 
 
 def body_end_frame(rid: MessageId, *, xid: MessageId | None = None, seq: int = 0) -> Frame:
@@ -148,8 +149,15 @@ def cancel_frame(
     rid: MessageId, reason: CancelReason, *, xid: MessageId | None = None, force_kill: bool = False
 ) -> Frame:
     """Build a CANCEL."""
-    meta = {"code": reason.code, "attribution_class": reason.attribution.value, "message": reason.message}
+    meta = _CANCEL_METAS.get(reason) or _cancel_meta(reason)
     return Frame(FrameType.CANCEL, rid, routing_id=xid, force_kill=force_kill, meta=meta)
+
+
+def _cancel_meta(reason: CancelReason) -> dict[str, Any]:
+    return {"code": reason.code, "attribution_class": reason.attribution.value, "message": reason.message}
+
+
+_CANCEL_METAS = {reason: FixedMeta(_cancel_meta(reason)) for reason in (USER_CANCEL, HOST_ABORT)}
 
 
 def read_cancel(meta: Mapping[str, Any]) -> CancelReason:

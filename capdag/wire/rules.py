@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
-from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FrameType
+from .cbor import MAX_DEPTH
+from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FixedMeta, FrameType
 from .policy import read_policy
 
 _MAX_UINT = 2**64 - 1
 
 
-class Shape(NamedTuple):
-    """What is left to look at in a frame whose type, keys and value types have passed every rule before."""
-
-    integers: Callable[[Mapping[int, Any]], tuple[int, ...]]
-    rid_is_bytes: bool
-    xid_is_bytes: bool
-    has_meta: bool
-    is_ordered: bool
-
-
-_SHAPES: dict[tuple[object, ...], Shape] = {}
-_MAX_SHAPES = 512  # a stranger that invents shapes pays for full checks, not with our memory
-
-
-def known_shape(fields: dict[Any, Any]) -> Shape | None:
-    """Return the shape of a good frame that a link carries all the time; None says nothing yet.
-
-    True and False among the keys pass for 1 and 0 here: the caller knows that the frame begins with the integers.
-    """
-    try:
-        shape = _SHAPES[(fields[1], bytes(fields), *map(type, fields.values()))]
-    except (KeyError, TypeError, ValueError):
-        return None  # keys that are no integers of a byte make TypeError and ValueError
-    if (
-        fields[0] != PROTOCOL_VERSION
-        or min(shape.integers(fields)) < 0
-        or (shape.rid_is_bytes and len(fields[2]) != 16)
-        or (shape.xid_is_bytes and len(fields[13]) != 16)
-        or (shape.has_meta and not _meta(fields[5]))
-    ):
-        return None
-    return shape
-
-
-def check_fields(fields: dict[Any, Any]) -> Shape:
-    """Hold a map to every rule, take out nulls that read as absent, and return its shape, which is remembered.
+def check_fields(fields: dict[Any, Any]) -> None:
+    """Hold a map to every rule, and take out nulls that read as absent.
 
     Raises RemoteProtocolError naming key, frame type and value.
     """
@@ -62,7 +28,6 @@ def check_fields(fields: dict[Any, Any]) -> Shape:
     for key in nulls:
         del fields[key]
     _check_type(fields, FRAME_TYPES[fields[1]])
-    return _remember(fields)
 
 
 def _check_field(fields: dict[Any, Any], key: object, value: object) -> None:
@@ -70,7 +35,7 @@ def _check_field(fields: dict[Any, Any], key: object, value: object) -> None:
         raise RemoteProtocolError(f"frame keys are integers, not {type(key).__name__} {_short(key)}")
     rule = _RULES.get(key)
     if rule is None:
-        if not _plain(value):
+        if not _plain(value, _ROOM + 1):
             raise RemoteProtocolError(f"key {key} holds {type(value).__name__} {_short(value)}, which no frame may")
     elif not (rule[0](value) or (value is None and key in _NULLABLE)):
         raise RemoteProtocolError(
@@ -95,18 +60,6 @@ def _check_type(fields: dict[int, Any], kind: FrameType) -> None:
         read_policy(fields.get(5) or {})
     if 21 in fields and kind is not FrameType.STREAM_START:
         raise RemoteProtocolError(f"key 21 (output) belongs to STREAM_START, not {kind.name}")
-
-
-def _remember(fields: dict[int, Any]) -> Shape:
-    known = [key for key, value in fields.items() if type(value) is int and key in FIELD_NAMES]
-    shape = Shape(
-        itemgetter(*known), type(fields[2]) is bytes, type(fields.get(13)) is bytes, 5 in fields,
-        list(fields) == sorted(fields),
-    )  # fmt: skip
-    # A policy's word, and what unknown keys hold, is looked at each time.
-    if fields[1] != FrameType.POLICY and fields.keys() <= FIELD_NAMES.keys() and len(_SHAPES) < _MAX_SHAPES:
-        _SHAPES[(fields[1], bytes(fields), *map(type, fields.values()))] = shape
-    return shape
 
 
 def _uint(value: object) -> bool:
@@ -137,26 +90,36 @@ def _frame_type(value: object) -> bool:
     return type(value) is int and value in FRAME_TYPES
 
 
-_PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
+_SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+_TEXT = frozenset({str})
+_ROOM = MAX_DEPTH - 2
+"""Levels of nesting inside meta: the frame's map and meta are the first two."""
 
 
-_FLAT = _PLAIN - {int}
+def is_flat(meta: dict[Any, Any]) -> bool:
+    """True if keys are text and no value is a container. Says nothing of the size of integers."""
+    return _TEXT.issuperset(map(type, meta)) and _SCALARS.issuperset(map(type, meta.values()))
 
 
-def _meta(value: object) -> bool:
-    if type(value) is not dict or not {str}.issuperset(map(type, value)):
-        return False
-    return _FLAT.issuperset(map(type, value.values())) or all(map(_plain, value.values()))
+def is_meta(value: object) -> bool:
+    """True for what key 5 may hold."""
+    if type(value) is not dict or not _TEXT.issuperset(map(type, value)):
+        return type(value) is FixedMeta
+    return _FLAT.issuperset(map(type, value.values())) or all(_plain(item, _ROOM) for item in value.values())
 
 
-def _plain(value: object) -> bool:
-    """True for JSON-like values and bytes, to any depth the decoder let through."""
+_FLAT = _SCALARS - {int}
+
+
+def _plain(value: object, room: int) -> bool:
+    """True for JSON-like values and bytes, nested in at most `room` levels."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in _SCALARS:
         return kind is not int or -_MAX_UINT - 1 <= value <= _MAX_UINT  # type: ignore[operator]
-    if kind is list:
-        return all(map(_plain, value))  # type: ignore[call-overload]
-    return kind is dict and all(map(_plain, value)) and all(map(_plain, value.values()))  # type: ignore[call-overload,attr-defined]
+    if kind not in (list, dict) or not room:
+        return False
+    inside = value if kind is list else (*value, *value.values())  # type: ignore[misc,attr-defined]
+    return all(_plain(item, room - 1) for item in inside)  # type: ignore[attr-defined]
 
 
 _RULES: Mapping[int, tuple[Callable[[object], bool], str]] = {
@@ -165,7 +128,7 @@ _RULES: Mapping[int, tuple[Callable[[object], bool], str]] = {
     2: (_message_id, "16 bytes or an unsigned 64-bit integer"),
     3: (_uint, "an unsigned 64-bit integer"),
     4: (_text, "text"),
-    5: (_meta, "a map with text keys and plain values"),
+    5: (is_meta, f"a map with text keys and plain values, nested at most {_ROOM} deep"),
     6: (_bytes, "bytes"),
     7: (_uint, "an unsigned 64-bit integer"),
     8: (_uint, "an unsigned 64-bit integer"),

@@ -23,14 +23,16 @@ class FrameView:
     """A checked header over the original bytes: what routers look at and links carry.
 
     `body` is the encoded frame without its length prefix. `fields`, the map of integer keys, is made when it is first
-    asked for where `places` are known instead.
+    asked for where `places` are known instead, or a frame that is `like` this one but for its header and what its meta
+    has `told`.
     """
 
-    __slots__ = ("_fields", "body", "id", "places", "seq", "stream_id", "type", "xid")
+    __slots__ = ("_fields", "_like", "_told", "body", "id", "places", "seq", "stream_id", "type", "xid")
 
     def __init__(
         self, body: bytes, kind: FrameType, rid: MessageId, seq: int, xid: MessageId | None, stream_id: str | None,
-        fields: dict[int, Any] | None, places: ChunkPlaces | None = None,
+        fields: dict[int, Any] | None, places: ChunkPlaces | None = None, like: dict[int, Any] | None = None,
+        told: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.body = body
         self.type = kind
@@ -40,13 +42,25 @@ class FrameView:
         self.stream_id = stream_id
         self._fields = fields
         self.places = places
+        self._like = like
+        self._told = told
 
     @property
     def fields(self) -> dict[int, Any]:
         """The decoded map. Not to be changed."""
         if self._fields is None:
-            self._fields = self._read_chunk()
+            self._fields = self._read_chunk() if self._like is None else self._fill(self._like)
         return self._fields
+
+    def _fill(self, like: dict[int, Any]) -> dict[int, Any]:
+        fields = {**like, 2: self.id, 3: self.seq}
+        if self.stream_id is not None:
+            fields[11] = self.stream_id
+        if self.xid is not None:
+            fields[13] = self.xid
+        if 5 in fields:
+            fields[5] = {**fields[5], **self._told} if self._told else {**fields[5]}  # shared with other frames
+        return fields
 
     def _read_chunk(self) -> dict[int, Any]:
         assert self.places is not None
@@ -79,7 +93,9 @@ class FrameView:
     def routed(self, body: bytes, xid: MessageId) -> FrameView:
         """Return the same frame with a routing id: `body` is this one's with one more pair at its end."""
         fields = None if self._fields is None else {**self._fields, 13: xid}
-        return FrameView(body, self.type, self.id, self.seq, xid, self.stream_id, fields, self.places)
+        return FrameView(
+            body, self.type, self.id, self.seq, xid, self.stream_id, fields, self.places, self._like, self._told
+        )
 
     def __repr__(self) -> str:
         return f"<{self.type.name} rid={show_id(self.id)} xid={show_id(self.xid)} seq={self.seq} {len(self.body)} B>"

@@ -1,0 +1,154 @@
+"""Frames of a known form, CHUNKs apart (protocol-spec/wire.md, Encoding).
+
+Frames of one type differ in few places: RID, seq, XID, the name of a stream or what a LOG or ERR says. What stands
+around these holes is the form of a frame. Once a frame has been decoded and held to every rule, its form is good; and
+the next one of that form is good as soon as its holes hold whole items: nothing of it is decoded.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from capdag.errors import RemoteProtocolError
+
+from .cbor import decode_value, encode_plain
+from .frame import PROTOCOL_VERSION, FrameType
+from .rules import is_flat
+from .view import FrameView
+
+_STREAM, _MESSAGE = b"\x0b", b"\x67message"
+"""What stands before a text that is a hole: key 11, or this key of meta."""
+
+_TELLING = frozenset({FrameType.LOG, FrameType.ERR, FrameType.CANCEL})
+
+
+Head = tuple[bytes, FrameType, bytes]
+"""How a frame begins that has its keys in order, each in one byte, and a RID of 16 bytes, up to that; its type; what
+stands before the text."""
+
+HEADS: dict[bytes, Head] = {
+    start: (start, kind, _MESSAGE if kind in _TELLING else _STREAM)
+    for kind in FrameType
+    for pairs in range(4, 24)
+    if kind is not FrameType.CHUNK
+    for start in [bytes((0xA0 + pairs, 0, PROTOCOL_VERSION, 1, kind, 2, 0x50))]
+}
+
+_SEQ, _XID, _FLOAT = b"\x03", b"\x0d", b"\xfb"
+
+LONGEST = 512
+_MOST = 512
+"""Bytes of a frame, and forms, that are kept: a stranger that invents them pays for decoding, not with our memory."""
+
+Form = tuple[bytes, ...]
+"""The pieces around the holes: up to the RID; from behind seq to the text, if there is one; on to the XID; the rest. A
+float at the end of what a LOG says, its progress, is one more hole."""
+
+_forms: dict[Form, dict[int, Any]] = {}
+"""A frame of each form."""
+
+_number = {
+    head: (size, struct.Struct(form).unpack_from)
+    for head, size, form in ((0x18, 1, ">B"), (0x19, 2, ">H"), (0x1A, 4, ">I"), (0x1B, 8, ">Q"))
+}
+"""How a number goes on whose first byte is above 17: bytes, and what reads them. It raises where too few are left."""
+
+_progress = struct.Struct(">d").unpack_from
+
+
+def read_form(body: bytes, head: Head) -> FrameView | Form | None:
+    """Return the view of a frame of a known form. A form says: decode the body, and learn this of it if it is good."""
+    start, kind, mark = head
+    try:
+        if body[23] != 3:
+            return None
+        seq, at = body[24], 25
+        if seq > 0x17:
+            size, number = _number[seq]
+            seq = number(body, 25)[0]
+            at += size
+        xid, routing, closing = None, body.rfind(_XID, at), b""
+        if routing < 0:
+            routing = len(body)
+        else:
+            xid, after = body[routing + 1], routing + 2
+            if xid > 0x17:
+                size, number = _number[xid]
+                xid = number(body, after)[0]
+                after += size
+            closing = body[after:]
+        text = body.rfind(mark, at, routing)
+        if text < 0:
+            form: Form = (start, body[at : routing + 1], closing)
+            like = _forms.get(form)
+            return form if like is None else FrameView(body, kind, body[7:23], seq, xid, None, None, None, like)
+        text += len(mark)
+        size, begin = body[text], text + 1
+        if size == 0x78:
+            size, begin = 0x60 + body[begin], begin + 1
+        elif not 0x60 <= size < 0x78:
+            return None
+        end = begin + size - 0x60
+        if end > routing:
+            return None
+        words = body[begin:end].decode()
+        if mark is _STREAM:
+            form = (start, body[at:text], body[end : routing + 1], closing)
+            like = _forms.get(form)
+            return form if like is None else FrameView(body, kind, body[7:23], seq, xid, words, None, None, like)
+        told: dict[str, Any] = {"message": words}
+        if body[routing - 9] == 0xFB and end < routing - 8:
+            told["progress"] = _progress(body, routing - 8)[0]
+            form = (start, body[at:text], body[end : routing - 8], body[routing : routing + 1], closing)
+        else:
+            form = (start, body[at:text], body[end : routing + 1], closing)
+        like = _forms.get(form)
+        return form if like is None else FrameView(body, kind, body[7:23], seq, xid, None, None, None, like, told)
+    except (IndexError, KeyError, struct.error, UnicodeDecodeError):
+        return None  # it ends too early, or holds something else: the decoder will say
+
+
+_ODD_ID, _ODD_NUMBER, _ODD_TEXT, _ODD_FLOAT = bytes(range(0x60, 0x70)), 0x0123456789ABCDEF, "odd", 1.1
+
+
+def learn_form(form: Form, fields: dict[int, Any]) -> None:
+    """Keep a form that was found in a frame which keeps every rule, if the holes are where they seem to be.
+
+    That is tried: with odd values in its holes, the frame must decode to itself with these values. Were a hole
+    elsewhere, inside a text say, they would come out elsewhere.
+    """
+    meta = fields.get(5, {})
+    head, opening, *middle, closing = form
+    number = encode_plain(_ODD_NUMBER)
+    trial, odd = [head, _ODD_ID, _SEQ, number, opening], {2: _ODD_ID, 3: _ODD_NUMBER}
+    told: dict[str, Any] = {}
+    if middle:
+        trial += (encode_plain(_ODD_TEXT), middle[0])
+        if HEADS[head][2] is _STREAM:
+            odd[11] = _ODD_TEXT
+        else:
+            told["message"] = _ODD_TEXT
+    if len(middle) == 2:
+        trial += (encode_plain(_ODD_FLOAT)[1:], middle[1])
+        told["progress"] = _ODD_FLOAT
+    if trial[-1].endswith(_XID):
+        trial.append(number)
+        odd[13] = _ODD_NUMBER
+    if told:
+        odd[5] = {**meta, **told}
+    if not is_flat(meta) or not fields.keys() & {11, 13} <= odd.keys():
+        return
+    try:
+        proved = decode_value(b"".join((*trial, closing))) == {**fields, **odd}
+    except RemoteProtocolError:
+        return
+    if proved:
+        if len(_forms) >= _MOST:
+            forget_forms()
+        _forms[form] = {**fields, 5: dict(meta)} if 5 in fields else {**fields}
+
+
+def forget_forms() -> None:
+    """Let every frame be decoded once again: what is read does not depend on it."""
+    _forms.clear()
