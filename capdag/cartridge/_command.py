@@ -180,7 +180,7 @@ def _command(cap: ServedCap, name: str) -> click.Command:
         callback=invoke,
         short_help=title,
         help=f"{title}\n\n{written}" if written else title,
-        epilog=cap.text,
+        epilog=f"\b\n{cap.text}",
         hidden=cap.text == IDENTITY_CAP or name != cap.facts["aliases"][0],
     )
 
