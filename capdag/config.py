@@ -38,8 +38,39 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of the file: its fields are the known keys."""
 
 
+class LinksConfig(_Table, frozen=True):
+    """What both ends of links have: who may be at the other one, and how long it may be silent (seconds).
+
+    `tls_cert` with `tls_key` is what this side proves itself by, `tls_ca` what the other side's certificate is signed
+    by, `token_file` holds what the dialling side shows; all are PEM or text files. `insecure` allows links open to
+    strangers.
+    """
+
+    tls_cert: str | UnsetType = UNSET
+    tls_key: str | UnsetType = UNSET
+    tls_ca: str | UnsetType = UNSET
+    token_file: str | UnsetType = UNSET
+    insecure: bool = False
+    handshake_timeout: Seconds | UnsetType = UNSET
+    silence: Seconds | UnsetType = UNSET
+
+
+class GatewayLinks(LinksConfig, frozen=True):
+    """`[gateway.links]`: the addresses of hosts to connect to, and those at which hosts that connect are accepted."""
+
+    hosts: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
+
+
+class HostLinks(LinksConfig, frozen=True):
+    """`[host.links]`: the addresses at which an engine may connect, and those of engines to connect to."""
+
+    listen: tuple[str, ...] = ()
+    connect: tuple[str, ...] = ()
+
+
 class GatewayConfig(_Table, frozen=True):
-    """`[gateway]`: where HTTP listens, and the settings of `capdag.gateway.GatewaySettings`.
+    """`[gateway]`: where HTTP listens, the settings of `capdag.gateway.GatewaySettings`, and the links to hosts.
 
     Port 0 takes a free one; times in seconds, sizes in bytes. `without_keys` allows an address that other machines
     reach although no key is asked for; `drain` is how long running requests may go on after Ctrl-C.
@@ -48,6 +79,7 @@ class GatewayConfig(_Table, frozen=True):
     host: str = "127.0.0.1"
     port: Port = 8080
     without_keys: bool = False
+    links: GatewayLinks = GatewayLinks()
     commit_after: Seconds | UnsetType = UNSET
     heartbeat: Seconds | UnsetType = UNSET
     write_deadline: Seconds | UnsetType = UNSET
@@ -62,10 +94,11 @@ class GatewayConfig(_Table, frozen=True):
 class HostConfig(_Table, frozen=True):
     """`[host]`: the settings of the host runtime (`capdag.host.HostSettings`), in seconds and counts.
 
-    `policy` is the network policy that every cartridge is told.
+    `policy` is the network policy that every cartridge is told, `links` are those to the engine.
     """
 
     policy: Literal["offline", "no_telemetry", "full"] = "no_telemetry"
+    links: HostLinks = HostLinks()
     handshake_timeout: Seconds | UnsetType = UNSET
     identity_timeout: Seconds | UnsetType = UNSET
     first_pause: Seconds | UnsetType = UNSET
@@ -77,6 +110,7 @@ class HostConfig(_Table, frozen=True):
     stop_grace: Seconds | UnsetType = UNSET
     exit_patience: Seconds | UnsetType = UNSET
     idle_timeout: Seconds | UnsetType = UNSET
+    keep_warm: Seconds | UnsetType = UNSET
     retire_timeout: Seconds | UnsetType = UNSET
     flush_timeout: Seconds | UnsetType = UNSET
     republish_interval: Seconds | UnsetType = UNSET

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from capdag.errors import CapdagError
 from capdag.host import HostRuntime
 from capdag.relay import Switch
 
+from ._doors import Doors
+
 
 class LocalAdmin:
     """Answers for the rooms of one process: a switch, a host or both (`capdag.gateway.Admin`)."""
 
     def __init__(
-        self, switch: Switch | None = None, host: HostRuntime | None = None, endpoint: Path | None = None
+        self, switch: Switch | None = None, host: HostRuntime | None = None, doors: Doors | None = None
     ) -> None:
         self.switch = switch
         self.host = host
-        self._endpoint = endpoint
+        self._doors = doors
 
     def ps(self) -> Mapping[str, Any]:
-        """Return the snapshot of each room there is, by name, and the `endpoint` where a host meets its engine."""
-        rooms = {"switch": self.switch, "host": self.host}
-        facts: dict[str, Any] = {name: room.snapshot() for name, room in rooms.items() if room is not None}
-        return facts if self._endpoint is None else {**facts, "endpoint": str(self._endpoint)}
+        """Return the snapshot of each room there is, by name, and of the `links` to other processes."""
+        rooms = {"switch": self.switch, "host": self.host, "links": self._doors}
+        return {name: room.snapshot() for name, room in rooms.items() if room is not None}
 
     def reset(self, name: str) -> None:
         """Give a cartridge that was given up another chance. Raises CapdagError for a name nobody here has.

@@ -16,7 +16,8 @@ from capdag.wire import NetworkPolicy
 
 def host_settings(config: Config) -> HostSettings:
     """Return the host's settings. Raises ConfigError for values that contradict each other."""
-    return HostSettings(**{**given(config.host), "policy": NetworkPolicy(config.host.policy)})
+    own = {key: value for key, value in given(config.host).items() if key != "links"}
+    return HostSettings(**{**own, "policy": NetworkPolicy(config.host.policy)})
 
 
 def switch_settings(config: Config) -> SwitchSettings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +15,8 @@ from ._query import NoServerError, ask_ps, ask_reset, something_listens
 
 _COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "LAST TROUBLE")
 
+_LINK_COLUMNS = ("LINK", "STATE", "LAST TROUBLE")
+
 Answers = Mapping[str, Mapping[str, Any]]
 """What each server runs, by the name of its admin socket: the port, or that of a host process."""
 
@@ -25,7 +26,7 @@ Answers = Mapping[str, Mapping[str, Any]]
 @click.option("--json", "as_json", is_flag=True, help="Print everything that is known, as JSON.")
 @click.option("--reset", metavar="NAME", help="Give a cartridge that was given up another chance.")
 def ps(port: int | None, as_json: bool, reset: str | None) -> None:
-    """Show the cartridges of running servers, or reset one.
+    """Show the cartridges of running servers and their links to other processes, or reset a cartridge.
 
     \b
     Examples:
@@ -91,23 +92,28 @@ def _show(servers: Answers) -> None:
     """Show each cartridge once: where its host answers by itself, the gateway that reaches it shows those rows."""
     halves, reached = _halves(servers), _gateways(servers)
     for name, answer in servers.items():
-        if name not in reached:
-            near = [answer, *(servers[half] for half, gateway in reached.items() if gateway == name)]
-            rows = [row for host in near if "host" in host for row in _host_rows(host["host"])]
-            far = {host: facts for host, facts in _hosts(answer).items() if _meeting(host) not in halves}
-            _print(name, [*rows, *(row for host, facts in far.items() for row in _far_rows(host, facts))])
+        if name in reached:
+            continue
+        near = [answer, *(servers[half] for half, gateway in reached.items() if gateway == name)]
+        rows = [row for host in near if "host" in host for row in _host_rows(host["host"])]
+        far = {host: facts for host, facts in _hosts(answer).items() if _id(facts) not in halves}
+        rows += [row for host, facts in far.items() for row in _far_rows(host, facts)]
+        click.echo(_title(name))
+        _print(_COLUMNS, rows)
+        if "links" in answer:
+            _print(_LINK_COLUMNS, list(_link_rows(answer)))
 
 
 def _halves(servers: Answers) -> Mapping[str, str]:
-    """Return the host processes that answer, by the socket over which an engine attaches to each."""
-    return {Path(answer["endpoint"]).name: name for name, answer in servers.items() if "endpoint" in answer}
+    """Return the host processes that answer, by the id that each tells its engine."""
+    return {answer["host"]["id"]: name for name, answer in servers.items() if "switch" not in answer}
 
 
 def _gateways(servers: Answers) -> Mapping[str, str]:
     """Return the gateway that reaches it for each host process that answers."""
     halves = _halves(servers)
-    attached = ((_meeting(host), name) for name, answer in servers.items() for host in _hosts(answer))
-    return {halves[meeting]: name for meeting, name in attached if meeting in halves}
+    attached = ((_id(facts), name) for name, answer in servers.items() for facts in _hosts(answer).values())
+    return {halves[found]: name for found, name in attached if found in halves}
 
 
 def _hosts(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -115,19 +121,35 @@ def _hosts(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return {} if "host" in answer else answer.get("switch", {}).get("hosts", {})
 
 
-def _meeting(host: str) -> str:
-    """Return the name of the socket over which a host attached (`capdag.cli._halves`)."""
-    return host.partition("#")[0]
+def _id(host: Mapping[str, Any]) -> str:
+    """Return the id of a host that is attached, as it tells the switch; empty for a foreign one, or a dead slot."""
+    return "" if host["state"] == "dead" else host["host_id"] or ""
+
+
+def _link_rows(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a half's links: each address and, in a gateway, each host that is or was there."""
+    hosts, links = _hosts(answer), answer["links"]
+    for dialled in links["dialled"]:
+        address, state, trouble = dialled["address"], dialled["state"], dialled["trouble"]
+        if state == "connected":
+            state = hosts.get(address, {}).get("state", state)
+        yield (address, state, trouble)
+    for listening in links["listening"]:
+        turned = sum(listening["turned_away"].values())
+        yield (listening["address"], "listening", f"{turned} connections turned away" if turned else "")
+    known = {dialled["address"] for dialled in links["dialled"]}
+    for name, facts in hosts.items():
+        if name not in known:
+            yield (name, facts["state"], facts["reason"])
 
 
 def _title(server: str) -> str:
     return f"port {server}" if server.isdigit() else server
 
 
-def _print(server: str, found: Sequence[tuple[str, ...]]) -> None:
-    rows = [_COLUMNS, *found]
+def _print(columns: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> None:
+    rows = [columns, *found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    click.echo(_title(server))
     for row in rows:
         click.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from capdag.urn import CapTable
 from capdag.wire import (
@@ -42,7 +43,7 @@ class Exchange:
     `closing` is None while requests are accepted, else what new ones are refused with. `limits` is what the relay has
     been told and only ever shrinks: a requester that has read smaller limits never meets larger ones. `backlog` is that
     of the relay's link, whose queue `up_queued` measures. `alone_since` is when the last relay went, None while one
-    is attached.
+    is attached. `host_id` is this host's alone, for as long as it lives.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Exchange:
         wall_clock: Callable[[], float],
         up_queued: Callable[[], int] = lambda: 0,
     ) -> None:
+        self.host_id = uuid4().hex
         self.settings = settings
         self.clock = clock
         self.wall_clock = wall_clock

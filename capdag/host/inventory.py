@@ -20,7 +20,7 @@ def build_notify(exchange: Exchange, cartridges: Iterable[Cartridge]) -> Frame:
     installs: list[Mapping[str, Any]] = []
     if exchange.closing is None:
         installs = [_record(cartridge) for cartridge in cartridges]
-    return notify_frame(exchange.limits, installs, exchange.snapshot())
+    return notify_frame(exchange.limits, installs, exchange.snapshot(), exchange.host_id)
 
 
 def _record(cartridge: Cartridge) -> dict[str, Any]:

@@ -361,10 +361,11 @@ class HostRuntime:
             raise AttachError(cartridge.trouble.message if cartridge.trouble is not None else "the host is closing")
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what is true now, as JSON values: the policy, every cartridge, what open streams may come to
-        (bytes), and the protocol stats.
+        """Return what is true now, as JSON values: the host's id (which RELAY_NOTIFY tells too), the policy, every
+        cartridge, what open streams may come to (bytes), and the protocol stats.
         """
         return {
+            "id": self._x.host_id,
             "policy": self._x.policy.value if self._x.policy is not None else None,
             "cartridges": [cartridge.snapshot(self._x.clock()) for cartridge in self._roster],
             "debt": self._x.debt.owed,

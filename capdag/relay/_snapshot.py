@@ -109,6 +109,7 @@ def _host(master: Master) -> dict[str, Any]:
         "pools": {identity.id: _pools(install) for identity, install in master.installs.items()},
         "installed_cartridges": notice.installs if notice else [],
         "protocol_stats": notice.stats if notice else None,
+        "host_id": notice.host_id if notice else None,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from random import Random
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ class Pauses(NamedTuple):
 class DialState(StrEnum):
     """What a dialler is doing."""
 
+    WAITING = "waiting"
     CONNECTING = "connecting"
     CONNECTED = "connected"
     PAUSING = "pausing"
@@ -50,7 +52,7 @@ class Dialler:
     ) -> None:  # fmt: skip
         credentials.check_dialling(address)
         self.address = address
-        self.state = DialState.CONNECTING
+        self.state = DialState.WAITING
         self._credentials = credentials
         self._times = times
         self._pauses = pauses or Pauses()
@@ -61,8 +63,11 @@ class Dialler:
         self._told = ""
         self._complain_at = math.inf
 
-    async def keep(self, use: Use) -> None:
-        """Give a link to `use`, and another one when that has ended, until cancelled."""
+    async def keep(self, use: Use, when: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
+        """Give a link to `use`, and another one when that has ended, until cancelled.
+
+        Each time it waits for `when()` before it connects.
+        """
 
         async def connected(link: ByteLink) -> None:
             self.state = DialState.CONNECTED
@@ -71,6 +76,8 @@ class Dialler:
 
         self._complain_at = trio.current_time() + PATIENCE
         while True:
+            self.state = DialState.WAITING
+            await when()
             self.state = DialState.CONNECTING
             began = trio.current_time()
             try:
@@ -97,7 +104,7 @@ class Dialler:
     def _pause(self) -> float:
         """Return how long to wait after so many attempts in a row that came to nothing, or to little."""
         doublings = min(self._failed_in_a_row - 1, 30)
-        whole = min(self._pauses.longest, self._pauses.first * 2**doublings)
+        whole = min(self._pauses.longest, self._pauses.first * float(2**doublings))
         return whole * self._random.uniform(0.5, 1.0)
 
     def snapshot(self) -> dict[str, Any]:

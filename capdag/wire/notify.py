@@ -43,12 +43,16 @@ class InstallRecord(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A checked RELAY_NOTIFY. `installs` are the records as they came, `records` what was read of them, in order."""
+    """A checked RELAY_NOTIFY. `installs` are the records as they came, `records` what was read of them, in order.
+
+    `host_id` is what the host tells itself apart by; the public host tells none.
+    """
 
     limits: Limits
     installs: list[Mapping[str, Any]]
     records: list[InstallRecord]
     stats: Mapping[str, Any] | None
+    host_id: str | None = None
 
     @property
     def caps(self) -> list[Offer]:
@@ -56,11 +60,18 @@ class Notice(NamedTuple):
         return [offer for record in self.records for offer in record.caps]
 
 
-def notify_frame(limits: Limits, installs: list[Mapping[str, Any]], stats: Mapping[str, Any] | None = None) -> Frame:
+def notify_frame(
+    limits: Limits,
+    installs: list[Mapping[str, Any]],
+    stats: Mapping[str, Any] | None = None,
+    host_id: str | None = None,
+) -> Frame:
     """Build a RELAY_NOTIFY."""
     payload: dict[str, Any] = {"installed_cartridges": installs}
     if stats is not None:
         payload["host_protocol_stats"] = stats
+    if host_id is not None:
+        payload["host_id"] = host_id
     manifest = json.dumps(payload, separators=(",", ":")).encode()
     return Frame(FrameType.RELAY_NOTIFY, 0, meta={"manifest": manifest, **limits._asdict()})
 
@@ -78,8 +89,14 @@ def read_notify(view: FrameView) -> Notice:
     installs = payload.get("installed_cartridges") if isinstance(payload, dict) else None
     if not isinstance(installs, list):
         raise RemoteProtocolError("the manifest of RELAY_NOTIFY needs installed_cartridges as a list")
-    stats = payload.get("host_protocol_stats")
-    return Notice(limits, installs, list(map(_read_record, installs)), stats if isinstance(stats, dict) else None)
+    stats, host_id = payload.get("host_protocol_stats"), payload.get("host_id")
+    return Notice(
+        limits,
+        installs,
+        list(map(_read_record, installs)),
+        stats if isinstance(stats, dict) else None,
+        host_id if isinstance(host_id, str) else None,
+    )
 
 
 def _read_record(install: object) -> InstallRecord:

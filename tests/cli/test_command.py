@@ -68,10 +68,16 @@ def test_the_version_is_told() -> None:
     [
         (["serve", "--prot", "1"], "'--port'"),
         (["serve", "--port", "65536"], "65536 is not in the range 0<=x<=65535"),
-        (["host"], "give either --listen unix:PATH or --connect unix:PATH"),
-        (["host", "--listen", "tcp:80"], "'tcp:80' is no endpoint: write unix: and the path of a socket"),
-        (["host", "--listen", "unix:a", "--connect", "unix:b"], "give either --listen unix:PATH or --connect"),
-        (["gateway"], "give --hosts unix:PATH for each host"),
+        (["host"], "give --listen ADDRESS, where an engine connects, or --connect ADDRESS"),
+        (["host", "--listen", "tcp:80"], "'tcp:80' is no address: the port is missing; write tcp:HOST:PORT"),
+        (["host", "--listen", "tcp:0.0.0.0:80"], "tcp:0.0.0.0:80 is open to strangers"),
+        (["host", "--listen", "unix:a", "--connect", "unix:a"], "unix:a is given 2 times; give each address once"),
+        (["gateway"], "give --hosts ADDRESS for each host that listens, or --accept ADDRESS for hosts that connect"),
+        (["gateway", "--hosts", "unix:a,tpc:b:1"], "'tpc:b:1' is no address: did you mean tcp:?"),
+        (["gateway", "--hosts", "unix:a", "--tls-ca", "x"], "--tls-ca is given, but no address begins with tls: or"),
+        (["gateway", "--hosts", "unix:a", "--token-file", "x"], "--token-file is given, but unix sockets go by the"),
+        (["gateway", "--hosts", "tls:a:1", "--tls-ca", "none.pem"], "cannot read none.pem --tls-ca : No such file"),
+        (["gateway", "--accept", "tls:127.0.0.1:0"], "listening with TLS needs a certificate and its key"),
         (["models", "fetch", "SmolLM2"], "did you mean 'SmolLM2-135M-Instruct'?"),
         (["serve", "--config", "none.toml"], "cannot read none.toml: No such file or directory"),
         (["call", "echo", "--cartridge", "'"], "cannot be split as a shell does"),
@@ -174,9 +180,9 @@ def test_without_a_runtime_folder_the_temporary_one_is_used(tmp_path: Path, monk
 
 
 def test_the_file_has_every_setting_of_the_rooms_and_no_other() -> None:
-    own = {"host", "port", "without_keys"}
+    own = {"host", "port", "without_keys", "links"}
     assert set(GatewayConfig.__struct_fields__) - own == set(GatewaySettings._fields)
-    assert set(HostConfig.__struct_fields__) == set(HostSettings.__struct_fields__) - {"limits"}
+    assert set(HostConfig.__struct_fields__) - own == set(HostSettings.__struct_fields__) - {"limits"}
 
 
 def test_settings_reach_their_rooms() -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import socket
-from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
-import trio
-from trio.testing import MockClock
 
-from capdag.cli._halves import PATIENCE, RETRY_INTERVAL, keep_connected
-from capdag.transport import UnixListener
 from tests.cli.servers import Server, capdag, eventually, serving
 from tests.leaks import alive
 
@@ -91,7 +86,7 @@ def test_a_half_that_cannot_start_ends_the_server_with_its_exit_code(tmp_path: P
 def test_a_host_may_connect_to_a_gateway_that_listens(tmp_path: Path) -> None:
     meeting = f"unix:{tmp_path / 'engine.sock'}"
     with (
-        serving(tmp_path / "run", "--listen", meeting, "--port", "0", command="gateway") as gateway,
+        serving(tmp_path / "run", "--accept", meeting, "--port", "0", command="gateway") as gateway,
         serving(tmp_path / "run", "--connect", meeting, "--models", str(tmp_path), command="host") as host,
     ):
         assert gateway.url
@@ -118,41 +113,9 @@ def test_a_second_engine_is_turned_away(tmp_path: Path) -> None:
         assert host.ended(10) == 0, host.output
 
 
-@pytest.mark.parametrize("arguments", [["host", "--listen"], ["gateway", "--port", "0", "--listen"]])
+@pytest.mark.parametrize("arguments", [["host", "--listen"], ["gateway", "--port", "0", "--accept"]])
 def test_a_socket_that_cannot_be_bound_is_named(tmp_path: Path, arguments: list[str]) -> None:
     done = capdag(tmp_path / "run", *arguments, f"unix:{tmp_path}/none/a.sock")
     assert done.returncode == 1
     assert f"Error: cannot listen on {tmp_path}/none/a.sock: No such file or directory" in done.stderr.decode()
     assert b"Traceback" not in done.stderr
-
-
-async def test_a_half_that_is_missing_is_told_of_once_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
-) -> None:
-    path = tmp_path / "none.sock"
-    with trio.move_on_after(PATIENCE - 1):
-        await keep_connected(path, _never)
-    assert caplog.messages == []
-    with trio.move_on_after(3 * PATIENCE):
-        await keep_connected(path, _never)
-    (message,) = caplog.messages
-    assert message == f"cannot connect to {path}: No such file or directory; is the other side running? (trying on)"
-
-
-async def test_a_half_that_turns_us_away_is_tried_less_often(tmp_path: Path, autojump_clock: MockClock) -> None:
-    times: list[float] = []
-
-    async def use(sock: socket.socket) -> None:
-        sock.close()
-        times.append(trio.current_time())
-
-    with UnixListener(tmp_path / "a.sock") as listener:
-        with trio.move_on_after(4 * PATIENCE):
-            await keep_connected(listener.path, use)
-    pauses = [later - earlier for earlier, later in pairwise(times)]
-    assert pauses[0] == pytest.approx(2 * RETRY_INTERVAL)
-    assert pauses[-1] == pytest.approx(PATIENCE)
-
-
-async def _never(sock: socket.socket) -> None:
-    raise AssertionError("there is nobody to connect to")

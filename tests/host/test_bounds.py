@@ -119,6 +119,7 @@ async def test_snapshot_has_the_shape_of_the_protocol_stats() -> None:
         call = it.relay.call(CAP)
         await it.relay.until(lambda: it.cartridge()["active"] == 1)
         assert it.host.snapshot() == {
+            "id": it.relay.notices[0].host_id,
             "policy": "no_telemetry",
             "cartridges": [
                 {

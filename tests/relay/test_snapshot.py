@@ -117,6 +117,7 @@ async def test_hosts_show_what_they_told(kind: LinkKind, clock: MockClock | None
             "pools": {"up": {name: {"size": 0, "active": 0} for name in (IDENTITY, UPPER, "all")}},
             "installed_cartridges": [record],
             "protocol_stats": stats,
+            "host_id": None,
         }
         master.link.close()
         await until(lambda: switch.snapshot()["hosts"]["m0"]["state"] == "dead")

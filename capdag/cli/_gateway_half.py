@@ -1,0 +1,107 @@
+"""The gateway half of a split server: HTTP for what hosts elsewhere have."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from capdag.client import Client
+from capdag.config import Config
+from capdag.errors import RemoteProtocolError
+from capdag.relay import Switch, open_switch
+from capdag.transport import Address, ByteLink, Receiver
+from capdag.wire import FrameType, FrameView
+from capdag.wire.notify import read_notify
+
+from ._admin import LocalAdmin
+from ._doors import Doors
+from ._http import gateway_settings, serve_gateway, shutdown_limit
+from ._report import show_addresses
+from ._run import open_run
+from ._settings import switch_settings
+from ._signals import run_until_signal
+
+PATIENCE = 5.0
+"""Seconds that hosts may take for their start before HTTP is served without them."""
+
+_LOOK_AGAIN = 0.02
+
+_log = logging.getLogger(__name__)
+
+
+def run_gateway(config: Config) -> None:
+    """Serve HTTP until Ctrl-C or SIGTERM, for hosts at the addresses of `[gateway.links]`. Raises ConfigError."""
+    gateway_settings(config)
+    links = config.gateway.links
+    doors = Doors(links, links.accept, links.hosts)
+    trio.run(run_until_signal, partial(_gateway, config, doors), shutdown_limit(config))
+
+
+async def _gateway(config: Config, doors: Doors, stop: trio.Event) -> None:
+    async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
+        dialled = set(map(str, doors.dialled))
+        await doors.open(nursery, run, partial(_attach, switch, dialled))
+        await _wait_for_hosts(switch, doors.dialled)
+        admin = LocalAdmin(switch, doors=doors)
+        async with trio.open_nursery() as http:
+            show_addresses(await http.start(serve_gateway, Client(switch), admin, config, run, stop))
+        nursery.cancel_scope.cancel()
+
+
+async def _wait_for_hosts(switch: Switch, addresses: Sequence[Address]) -> None:
+    """Wait a little: who asks at once should not hear that there is no such model, only because a host is starting."""
+    with trio.move_on_after(PATIENCE):
+        while not all(_is_ready(switch, address) for address in addresses):  # noqa: ASYNC110 - nothing tells of it
+            await trio.sleep(_LOOK_AGAIN)
+
+
+def _is_ready(switch: Switch, address: Address) -> bool:
+    return bool(switch.snapshot()["hosts"].get(str(address), {}).get("state") == "ready")
+
+
+async def _attach(switch: Switch, dialled: set[str], link: ByteLink) -> None:
+    guest = _Guest(switch, link, is_named=link.name in dialled)
+    await link.run(guest)
+    if link.heard.is_set():
+        _log.warning("host %s has gone: %s", guest.name, link.reason)
+
+
+class _Guest:
+    """The receiver of a host's link. The switch hears of it with its first frame: a stranger is told nothing.
+
+    A host that is dialled is known by its address, any other by the id that it tells: so it gets its former slot.
+    """
+
+    def __init__(self, switch: Switch, link: ByteLink, *, is_named: bool) -> None:
+        self.name = link.name
+        self._switch = switch
+        self._link = link
+        self._is_named = is_named
+        self._receiver: Receiver | None = None
+
+    def deliver(self, batch: Sequence[FrameView]) -> None:
+        """Take the frames of one read."""
+        if self._receiver is None:
+            if not self._is_named:
+                self.name = f"{self.name.partition('#')[0]}#{_host_id(batch[0]) or self.name.partition('#')[2]}"
+            self._receiver = self._switch.attach(self._link, self.name)
+        self._receiver.deliver(batch)
+
+    def closed(self, reason: str) -> None:
+        """The link has ended."""
+        if self._receiver is not None:
+            self._receiver.closed(reason)
+
+
+def _host_id(view: FrameView) -> str | None:
+    """Return the start of the id that a host's RELAY_NOTIFY tells, if it tells any."""
+    if view.type is not FrameType.RELAY_NOTIFY:
+        return None
+    try:
+        told = read_notify(view).host_id
+    except RemoteProtocolError:  # the switch says what is wrong with it
+        return None
+    return told[:8] if told else None
