@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from capdag.bifaci.cartridge_runtime import WET_KEY_REQUEST, CartridgeRuntime  # type: ignore[import-not-found]
+import vocabulary  # type: ignore[import-not-found]
+from capdag.bifaci.cartridge_runtime import (  # type: ignore[import-not-found]
+    WET_KEY_REQUEST,
+    CartridgeRuntime,
+    ClassifiedError,
+    demux_peer_response,
+)
 from capdag.bifaci.frame import AttributionClass  # type: ignore[import-not-found]
 from capdag.bifaci.manifest import CapManifest, default_group  # type: ignore[import-not-found]
+from capdag.cap.caller import CapArgumentValue  # type: ignore[import-not-found]
 from capdag.cap.definition import Cap, CapArg, CapOutput, StdinSource  # type: ignore[import-not-found]
 from capdag.standard.caps import identity_cap  # type: ignore[import-not-found]
-from capdag.urn.cap_urn import CapUrnBuilder  # type: ignore[import-not-found]
+from capdag.urn.cap_urn import CapUrn  # type: ignore[import-not-found]
 from ops import DryContext, Op, OpMetadata, WetContext  # type: ignore[import-not-found]
 
-OCTETS = "media:octets"
+OCTETS = vocabulary.OCTETS
+
+_heard = 0
 
 
 class Handler(Op):  # type: ignore[misc]
@@ -28,35 +38,103 @@ class Handler(Op):  # type: ignore[misc]
         return OpMetadata.builder(type(self).__name__).description(type(self).__name__).build()
 
 
+def write(request: Any, data: bytes) -> None:
+    """Answer with bytes."""
+    emitter = request.emitter()
+    emitter.start(False)
+    emitter.emit_cbor(data)
+
+
 class Echo(Handler):
     def answer(self, request: Any) -> None:
-        data = request.take_input().collect_all_bytes()
-        emitter = request.emitter()
-        emitter.start(False)
-        emitter.emit_cbor(data)
+        write(request, request.take_input().collect_all_bytes())
 
 
 class Items(Handler):
     def answer(self, request: Any) -> None:
-        count = int(request.take_input().collect_all_bytes())
-        emitter = request.emitter()
-        emitter.start(True)
-        for number in range(count):
-            emitter.progress(number / count, f"item {number}")
-            emitter.emit_list_item({"number": number})
+        stream = request.take_input().recv()
+        request.emitter().start(True)
+        while (found := stream.recv()) is not None:
+            if isinstance(found, Exception):
+                raise found
+            request.emitter().emit_list_item(found[0])
+
+
+class Steps(Handler):
+    def answer(self, request: Any) -> None:
+        for step in vocabulary.STEPS:
+            request.emitter().progress(step, f"at {step}")
+        request.emitter().emit_log("warn", AttributionClass.INPUT, vocabulary.WARNING)
+        write(request, request.take_input().collect_all_bytes())
 
 
 class Fail(Handler):
     def answer(self, request: Any) -> None:
         request.take_input().collect_all_bytes()
-        request.emitter().emit_log("warn", AttributionClass.INPUT, "about to fail")
-        raise ValueError("this handler always fails")
+        code, attribution, message = vocabulary.FAILURE
+        raise ClassifiedError(code, AttributionClass(attribution), message)
 
 
-def cap(name: str, is_sequence: bool) -> Cap:
-    urn = CapUrnBuilder().marker(name).in_spec(OCTETS).out_spec(OCTETS).build()
-    made = Cap(urn, name, [name])
-    made.args = [CapArg(media_urn=OCTETS, name="input", required=True, sources=[StdinSource(OCTETS)])]
+class Hold(Handler):
+    def answer(self, request: Any) -> None:
+        global _heard
+        request.emitter().emit_log("info", AttributionClass.INTERNAL, "holding")
+        try:
+            request.take_input().collect_all_bytes()
+        except Exception:
+            _heard += 1
+            raise
+
+
+class Pour(Handler):
+    def answer(self, request: Any) -> None:
+        global _heard
+        request.emitter().start(True)
+        try:
+            for _ in range(vocabulary.POURED):
+                request.emitter().emit_list_item(vocabulary.PIECE)
+        except Exception:
+            _heard += 1
+            raise
+
+
+class Heard(Handler):
+    def answer(self, request: Any) -> None:
+        write(request, str(_heard).encode())
+
+
+class Die(Handler):
+    def answer(self, request: Any) -> None:
+        request.take_input().collect_all_bytes()
+        request.emitter().emit_log("info", AttributionClass.INTERNAL, "dying")
+        write(request, b"half an answer")
+        request.emitter().flush()
+        os._exit(vocabulary.EXIT_STATUS)
+
+
+class Call(Handler):
+    def answer(self, request: Any) -> None:
+        cap, _, data = request.take_input().collect_all_bytes().partition(b"\n")
+        frames = request.peer().invoke(cap.decode(), [CapArgumentValue(OCTETS, data)])
+        write(request, demux_peer_response(frames).collect_bytes_forwarding(request.emitter(), 0.0, 1.0))
+
+
+HANDLERS = {
+    "echo": Echo, "items": Items, "steps": Steps, "fail": Fail, "hold": Hold, "pour": Pour, "heard": Heard, "die": Die,
+    "call": Call,
+}  # fmt: skip
+
+
+def cap(function: str) -> Cap:
+    """Return the declaration of a function."""
+    urn = vocabulary.cap(function, os.environ[vocabulary.NAME_VARIABLE])
+    is_sequence = function in vocabulary.SEQUENCES
+    made = Cap(CapUrn.from_string(urn), vocabulary.FUNCTIONS[function], [function])
+    made.args = [
+        CapArg(
+            media_urn=OCTETS, name="input", required=True, sources=[StdinSource(OCTETS)], is_sequence=is_sequence
+        )
+    ]  # fmt: skip
     made.add_output(
         CapOutput(media_urn=OCTETS, name="output", output_description="the answer", is_sequence=is_sequence)
     )
@@ -64,15 +142,15 @@ def cap(name: str, is_sequence: bool) -> Cap:
 
 
 def main() -> None:
-    handlers = {"peer-echo": Echo, "peer-items": Items, "peer-fail": Fail}
-    caps = [cap(name, name == "peer-items") for name in handlers]
+    """Serve every function, or tell the manifest."""
+    caps = {function: cap(function) for function in HANDLERS}
     manifest = CapManifest(
-        name="peer", version="1.0.0", channel="release", registry_url=None, description="the public package",
-        cap_groups=[default_group([identity_cap(), *caps])],
+        name=os.environ[vocabulary.NAME_VARIABLE], version="1.0.0", channel="release", registry_url=None,
+        description="the public package", cap_groups=[default_group([identity_cap(), *caps.values()])],
     )  # fmt: skip
     runtime = CartridgeRuntime.with_manifest(manifest)
-    for made, handler in zip(caps, handlers.values(), strict=True):
-        runtime.register_op_type(made.urn.to_string(), handler)
+    for function, handler in HANDLERS.items():
+        runtime.register_op_type(caps[function].urn.to_string(), handler)
     runtime.run()
 
 

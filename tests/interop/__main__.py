@@ -1,0 +1,81 @@
+"""A soak of the public package and ours, joined: `python -m tests.interop --seconds 60 --roles cd --workers 6`.
+
+In each role, workers call what comes to their mind for so long: small and large payloads, sequences, progress,
+failures, calls of calls, cancels. Every answer is checked; at the end no request, process or descriptor may be left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import trio
+
+from tests.interop.bench import ROLES, Bench, open_bench
+from tests.interop.cases import CASES, FAULTS
+from tests.leaks import assert_no_leaks, mark_descendants
+
+MIXED = {"small": 8, "sequence": 4, "progress": 8, "error": 8, "two": 4, "peer-call-across": 4, "large": 1}
+"""Cases that may run beside each other, and how often each is chosen."""
+
+Act = Callable[[Bench], Awaitable[None]]
+
+
+async def cancel(bench: Bench) -> None:
+    """Cancel a request whose argument is open."""
+    outcome = await bench.call("hold", "left", whole=False, cancel=True)
+    assert outcome.ended == "cancelled"
+
+
+async def soak(letter: str, seconds: float, workers: int, seed: int) -> Counter[str]:
+    """Run one role for so long; return how many of each case were done. Raises what a case asserts."""
+    done: Counter[str] = Counter()
+    random = Random(seed)
+    uploading = trio.Lock()
+    end = trio.current_time() + seconds
+
+    async def work(bench: Bench) -> None:
+        while trio.current_time() < end:
+            [case] = random.choices([*MIXED, "cancel"], [*MIXED.values(), 4])
+            if case == "cancel":
+                await cancel(bench)
+            elif case == "large":
+                async with uploading:  # fault P8: two of them are more than its host holds for a cartridge
+                    await CASES[case](bench, FAULTS.get((letter, case), ()))
+            else:
+                await CASES[case](bench, FAULTS.get((letter, case), ()))
+            done[case] += 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_bench(letter, Path(folder)) as bench:
+            async with trio.open_nursery() as nursery:
+                for _ in range(workers):
+                    nursery.start_soon(work, bench)
+            await bench.settled()
+    return done
+
+
+def main() -> int:
+    """Soak every role asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each role")
+    parser.add_argument("--roles", default="cd", help="letters of the roles")
+    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    mark_descendants()
+    for letter in arguments.roles:
+        with assert_no_leaks():
+            done = trio.run(soak, letter, arguments.seconds, arguments.workers, arguments.seed)
+        told = ", ".join(f"{case} {times}" for case, times in done.most_common())
+        print(f"{letter} ({ROLES[letter].title}): {done.total()} cases, all right: {told}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

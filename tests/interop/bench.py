@@ -1,0 +1,177 @@
+"""One role: a switch, two hosts on unix sockets and three cartridges, each ours or the public package's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import trio
+
+from tests.interop.engines import HERE, PEER_PYTHON, Engine, our_engine, peer_engine
+from tests.interop.vocabulary import NAME_VARIABLE, cap
+
+ROOT = HERE.parents[1]
+START_TIMEOUT = 30.0
+LEAVE_TIMEOUT = 10.0
+"""Seconds that what a dead host had started has for noticing it. The public package's cartridges give a handler 5."""
+
+
+class Kind(Enum):
+    """Whose."""
+
+    OURS = "ours"
+    PEER = "the public package's"
+
+    @property
+    def other(self) -> Kind:
+        """The other kind."""
+        return Kind.PEER if self is Kind.OURS else Kind.OURS
+
+
+class Role(NamedTuple):
+    """Who plays what. `cartridge` is the kind of `left`, which is under test, and of `far`; `right` is the other."""
+
+    letter: str
+    title: str
+    switch: Kind
+    host: Kind
+    cartridge: Kind
+
+
+_ROLES = (
+    Role("a", "its cartridges under our host", Kind.OURS, Kind.OURS, Kind.PEER),
+    Role("b", "our cartridges under its host", Kind.PEER, Kind.PEER, Kind.OURS),
+    Role("c", "our host under its switch", Kind.PEER, Kind.OURS, Kind.OURS),
+    Role("d", "its host under our switch", Kind.OURS, Kind.PEER, Kind.PEER),
+)
+ROLES = {role.letter: role for role in _ROLES}
+
+HOSTS = {"near": ("left", "right"), "far": ("far",)}
+
+_ENGINES: dict[Kind, Callable[[Path], AbstractAsyncContextManager[Engine]]] = {
+    Kind.OURS: our_engine,
+    Kind.PEER: peer_engine,
+}
+
+
+class Bench:
+    """A running role. Made by `open_bench`. `stuck` are the caps of requests that a fault keeps from ending."""
+
+    def __init__(self, role: Role, engine: Engine, folder: Path, nursery: trio.Nursery) -> None:
+        self.role = role
+        self.engine = engine
+        self._folder = folder
+        self._nursery = nursery
+        self._hosts: dict[str, trio.Process] = {}
+        self._orphans: list[psutil.Process] = []
+        self.stuck: list[str] = []
+
+    def kind(self, cartridge: str) -> Kind:
+        """Return whose a cartridge is."""
+        return self.role.cartridge.other if cartridge == "right" else self.role.cartridge
+
+    async def start_host(self, name: str) -> None:
+        """Start a host with its cartridges, and return when the switch routes to all of them."""
+        programs = [str(self._program(cartridge)) for cartridge in HOSTS[name]]
+        sock = self._folder / f"{name}.sock"
+        sock.unlink(missing_ok=True)
+        if self.role.host is Kind.PEER:
+            command = [str(PEER_PYTHON), "-E", str(HERE / "peer_host.py"), str(sock), *programs]
+        else:
+            words = [word for program in programs for word in ("--cartridge", program)]
+            models = str(self._folder / "models")
+            command = [sys.executable, "-m", "capdag", "host", "--connect", f"unix:{sock}", "--models", models, *words]
+        with trio.fail_after(START_TIMEOUT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.engine.accept, name)
+                environment = {**os.environ, "XDG_RUNTIME_DIR": str(self._folder)}
+                # The log of a host of ours tells what goes on: it is shown when a test fails.
+                run = partial(
+                    trio.run_process, command, cwd=ROOT, env=environment, check=False, stdin=subprocess.DEVNULL
+                )
+                self._hosts[name] = await self._nursery.start(run)
+            for cartridge in HOSTS[name]:
+                await until(partial(self.engine.serves, cap("echo", cartridge)))
+
+    def _program(self, cartridge: str) -> Path:
+        """Return a program that runs a cartridge, with or without arguments."""
+        if self.kind(cartridge) is Kind.PEER:
+            words = f"{PEER_PYTHON} -E {HERE / 'peer_cartridge.py'}"
+        else:
+            words = f"{sys.executable} -m capdag.cartridge tests.interop.our_cartridge"
+        program = self._folder / cartridge
+        program.write_text(f'#!/bin/sh\n{NAME_VARIABLE}={cartridge} PYTHONPATH={ROOT} exec {words} "$@"\n')
+        program.chmod(0o700)
+        return program
+
+    async def kill_host(self, name: str) -> None:
+        """Kill a host, and return when nothing of ours that it had started is left."""
+        process = self._hosts[name]
+        started = psutil.Process(process.pid).children(recursive=True)
+        theirs = [it for it in started if str(PEER_PYTHON) in it.cmdline() and self.role.host is Kind.PEER]
+        process.kill()
+        await until_gone([it for it in started if it not in theirs])
+        self._orphans += theirs
+
+    async def close(self) -> None:
+        """End the hosts, now that the switch has gone: the public package's end with it."""
+        if self.role.host is Kind.OURS:
+            for process in self._hosts.values():
+                process.terminate()
+        await until_gone(self._orphans)
+
+    def call(self, function: str, cartridge: str, *arguments: Any, **words: Any) -> Any:
+        """Call a function of a cartridge."""
+        return self.engine.call(cap(function, cartridge), *arguments, **words)
+
+    async def until_live(self, wanted: str) -> None:
+        """Wait until the switch holds a request of a cap."""
+        await until(partial(self._holds, wanted))
+
+    async def _holds(self, wanted: str) -> bool:
+        return wanted in await self.engine.live()
+
+    async def settled(self) -> None:
+        """Wait until the switch holds no request but those that are `stuck`."""
+        await until(self._is_settled)
+
+    async def _is_settled(self) -> bool:
+        return await self.engine.live() == self.stuck
+
+
+async def until(ready: Callable[[], Any]) -> None:
+    """Ask until the answer is yes."""
+    with trio.fail_after(START_TIMEOUT):
+        while not await ready():  # noqa: ASYNC110
+            await trio.sleep(0.02)
+
+
+async def until_gone(processes: list[psutil.Process]) -> None:
+    """Wait for the end of processes that are not our children."""
+    with trio.fail_after(LEAVE_TIMEOUT):
+        while any(it.is_running() and it.status() != psutil.STATUS_ZOMBIE for it in processes):  # noqa: ASYNC110
+            await trio.sleep(0.02)
+
+
+@asynccontextmanager
+async def open_bench(name: str, folder: Path) -> AsyncIterator[Bench]:
+    """Run a role by its letter."""
+    role = ROLES[name]
+    (folder / "models").mkdir()
+    async with trio.open_nursery() as nursery:
+        async with _ENGINES[role.switch](folder) as engine:
+            bench = Bench(role, engine, folder, nursery)
+            async with trio.open_nursery() as starting:
+                for host in HOSTS:
+                    starting.start_soon(bench.start_host, host)
+            yield bench
+        await bench.close()
+        nursery.cancel_scope.deadline = trio.current_time() + LEAVE_TIMEOUT

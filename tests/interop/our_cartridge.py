@@ -1,0 +1,88 @@
+"""The same cartridge built on our SDK. Run by the launcher as `tests.interop.our_cartridge`."""
+
+from __future__ import annotations
+
+import os
+
+from capdag.cartridge import Argument, Cartridge, CartridgeError, Request, RequestCancelledError
+from tests.interop import vocabulary
+
+cartridge = Cartridge(os.environ[vocabulary.NAME_VARIABLE], version="1.0.0", description="ours")
+
+_heard = 0
+
+
+def echo(request: Request) -> None:
+    request.output.write(request.main_input().read())
+
+
+def items(request: Request) -> None:
+    for item in request.main_input():
+        request.output.item(item)
+
+
+def steps(request: Request) -> None:
+    for step in vocabulary.STEPS:
+        request.progress(step, f"at {step}")
+    request.log("warn", vocabulary.WARNING, "input")
+    echo(request)
+
+
+def fail(request: Request) -> None:
+    request.main_input().read()
+    code, attribution, message = vocabulary.FAILURE
+    raise CartridgeError(code, message, attribution)
+
+
+def hold(request: Request) -> None:
+    global _heard
+    request.log("info", "holding")
+    try:
+        request.main_input().read()
+    except RequestCancelledError:
+        _heard += 1
+        raise
+
+
+def pour(request: Request) -> None:
+    global _heard
+    try:
+        for _ in range(vocabulary.POURED):
+            request.output.item(vocabulary.PIECE)
+    except RequestCancelledError:
+        _heard += 1
+        raise
+
+
+def heard(request: Request) -> None:
+    request.output.write(str(_heard).encode())
+
+
+def die(request: Request) -> None:
+    request.main_input().read()
+    request.log("info", "dying")
+    request.output.write(b"half an answer")
+    request.output.flush()
+    os._exit(vocabulary.EXIT_STATUS)
+
+
+def call(request: Request) -> None:
+    cap, _, data = request.main_input().read().partition(b"\n")
+    request.output.write(request.call(cap.decode(), Argument(vocabulary.OCTETS, data)).read())
+
+
+for _handler in (echo, items, steps, fail, hold, pour, heard, die, call):
+    _name = _handler.__name__
+    _stream = {"media_urn": vocabulary.OCTETS, "is_sequence": _name in vocabulary.SEQUENCES}
+    cartridge.add_cap(
+        vocabulary.cap(_name, cartridge.name),
+        _handler,
+        title=vocabulary.FUNCTIONS[_name],
+        aliases=[_name],
+        args=[{**_stream, "name": "input", "required": True, "sources": [{"stdin": vocabulary.OCTETS}]}],
+        outputs=[{**_stream, "name": "output", "output_description": "the answer"}],
+    )
+
+
+if __name__ == "__main__":
+    cartridge.run()
