@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import codec, echo, leaving, router, urn
+from . import codec, echo, growth, leaving, router, urn
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "codec": codec.main,
     "echo": echo.main,
+    "growth": growth.main,
     "leaving": leaving.main,
     "router": router.main,
     "urn": urn.main,
