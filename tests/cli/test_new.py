@@ -14,6 +14,7 @@ from openai import OpenAI
 
 from capdag.cli import main
 from capdag.cli._new_caps import quote, read_caps
+from capdag.conformance import Settings, Verdict, as_text, check
 from capdag.errors import ConfigError
 from tests.cli.servers import serving
 
@@ -85,8 +86,26 @@ def test_linters_and_types_are_content(folder: Path) -> None:
 
 def test_their_own_tests_pass(folder: Path) -> None:
     tested = ("parrot", "parrot_async", "many_async")
-    options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={' '.join(tested)}", "--rootdir", folder]
+    # Without the run through the whole protocol, which takes its time: see below.
+    options = [
+        "-q",
+        "-k",
+        "not protocol",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        f"pythonpath={' '.join(tested)}",
+        "--rootdir",
+        folder,
+    ]
     run(folder, sys.executable, "-m", "pytest", *options, *tested)
+
+
+def test_they_can_be_held_to_the_protocol(folder: Path) -> None:
+    command = [sys.executable, "-m", "capdag.cartridge", "parrot_async.cartridge"]
+    report = check(command, Settings(cwd=folder / "parrot_async"), only=["manifest", "answer", "worker", "eof-busy"])
+    assert report.passed, as_text(report)
+    assert len(report.of(Verdict.PASS)) == 4, as_text(report)
 
 
 def install(project: Path, site: Path) -> None:
