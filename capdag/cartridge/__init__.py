@@ -34,10 +34,12 @@ from typing import TYPE_CHECKING, Any
 from ._call_core import Argument
 from ._cartridge import Cartridge
 from ._errors import CartridgeError, RequestCancelledError
+from ._feeds import FeedItem
 from ._inbound import Item
 from ._input import Input
 from ._output import Output
 from ._request import Request
+from ._selector import Selector
 
 if TYPE_CHECKING:
     from ._async_call import AsyncCall
@@ -55,11 +57,13 @@ __all__ = [
     "Call",
     "Cartridge",
     "CartridgeError",
+    "FeedItem",
     "Input",
     "Item",
     "Output",
     "Request",
     "RequestCancelledError",
+    "Selector",
 ]
 
 _LATER = {

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from capdag.errors import AttributionClass
 from capdag.urn import MediaUrn, UrnError
 from capdag.wire import REQUEST, InStream, Received
 
 from ._errors import LONGEST_TEXT, CartridgeError
+from ._feeds import FeedQueue
 from ._inbound import InputCore, Streams
+from ._selector import LONGEST_SELECTOR, Bad, Selector, read_selector
 from ._served import ArgFacts, ServedCap
 
 MakeInput = Callable[[Streams, ArgFacts], InputCore]
+OpenFeed = Callable[[MediaUrn, Selector, Bad], FeedQueue]
+
+LIVE = "live"
+"""The tag of a media URN that makes its stream a selector of a feed."""
+
+
+class _Selecting(NamedTuple):
+    """A selector that is still coming, and the argument its feed will be."""
+
+    found: InputCore
+    media: MediaUrn
+    data: bytearray
 
 
 class Arguments(Streams):
@@ -21,9 +35,12 @@ class Arguments(Streams):
 
     direction = REQUEST
 
-    def __init__(self, cap: ServedCap, make_input: MakeInput, *facts: Any) -> None:
+    def __init__(self, cap: ServedCap, make_input: MakeInput, open_feed: OpenFeed, *facts: Any) -> None:
         super().__init__(*facts)
         self._cap = cap
+        self._open_feed = open_feed
+        self._selectors: dict[str, _Selecting] = {}
+        self._feeds: dict[str, FeedQueue] = {}
         self._inputs: Mapping[str, InputCore] = {arg.media_urn: make_input(self, arg) for arg in cap.args}
 
     def main(self) -> InputCore | None:
@@ -53,8 +70,11 @@ class Arguments(Streams):
             return None
         if found is None:
             raise self.bad(head.media_urn, f"is not one that {self._cap.text} takes: {list(self._inputs)}")
-        if found._stream is not None:
+        if found._stream is not None or any(waiting.found is found for waiting in self._selectors.values()):
             raise self.bad(head.media_urn, "came twice")
+        if LIVE in media.tags:
+            self._selectors[head.stream_id] = _Selecting(found, media, bytearray())
+            return None
         return found
 
     def _input_of(self, media: MediaUrn) -> InputCore | None:
@@ -66,6 +86,39 @@ class Arguments(Streams):
         found = next(same, None) or next(fitting, None)
         return self._inputs[found.media_urn] if found is not None else self.main()
 
-    def _discard(self, stream: InStream, received: Received) -> int:  # noqa: ARG002
-        """A void stream: whoever sends something in it, sends one window and no more."""
+    def _discard(self, stream: InStream, received: Received) -> int:
+        """A selector, or a void stream: whoever sends anything sends one window and no more."""
+        selecting = self._selectors.get(stream.head.stream_id)
+        if selecting is not None:
+            for value in received.values:
+                if not isinstance(value, (bytes, str)):
+                    raise self.bad(stream.head.media_urn, "has a selector that is neither bytes nor text")
+                selecting.data.extend(value if isinstance(value, bytes) else value.encode())
+            if len(selecting.data) > LONGEST_SELECTOR:
+                raise self.bad(stream.head.media_urn, f"has a selector of over {LONGEST_SELECTOR} bytes")
         return 0
+
+    def _on_stream_end(self, stream: InStream) -> None:
+        head = stream.head
+        selecting = self._selectors.pop(head.stream_id, None)
+        if selecting is None:
+            return
+
+        def bad(fault: str, detail: Mapping[str, object] | None) -> CartridgeError:
+            return self.bad(head.media_urn, fault, detail)
+
+        selector = read_selector(bytes(selecting.data), bad)
+        self._feeds[head.stream_id] = queue = self._open_feed(selecting.media, selector, bad)
+        selecting.found._bind(stream)
+        selecting.found._feed = queue
+
+    def close_feeds(self, stream_id: str | None) -> None:
+        """From the main thread: end the named feed, or all; what they have captured can still be read."""
+        for name, queue in list(self._feeds.items()):
+            if stream_id is None or stream_id == name:
+                queue.close()
+
+    def fail(self, error: BaseException) -> None:
+        """End everything before its time, feeds too."""
+        super().fail(error)
+        self.close_feeds(None)

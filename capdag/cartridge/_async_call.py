@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from inspect import isasyncgen
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -79,23 +79,23 @@ class AsyncCall:
         return aiter(self.main)
 
     async def read(self) -> bytes:
-        """Make the whole call and return its main output as bytes: see `Input.read`."""
-        async with self:
+        """Return the whole main output as bytes: see `Call.read`."""
+        async with self._made():
             return await self.main.read()
 
     async def text(self) -> str:
-        """Make the whole call and return its main output as text."""
-        async with self:
+        """Return the whole main output as text."""
+        async with self._made():
             return await self.main.text()
 
     async def json(self, kind: type[T]) -> T:
-        """Make the whole call and return its main output, JSON, as a value of type `kind`: see `Input.json`."""
-        async with self:
+        """Return the whole main output, JSON, as a value of type `kind`: see `Input.json`."""
+        async with self._made():
             return await self.main.json(kind)
 
     async def values(self) -> list[Any]:
-        """Make the whole call and return all values or items of its main output."""
-        async with self:
+        """Return all values or items of the main output."""
+        async with self._made():
             return [value async for value in self.main]
 
     async def wait(self) -> None:
@@ -103,6 +103,10 @@ class AsyncCall:
         for stream, credit in self._answers.discard():
             self._answers.grant(stream, credit)
         await self._wait_for_end()
+
+    def _made(self) -> AbstractAsyncContextManager[object]:
+        """The call for a block: this block, unless it is in one already."""
+        return nullcontext() if self._entered else self
 
     async def __aenter__(self) -> Self:
         if self._entered:

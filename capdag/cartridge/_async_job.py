@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from capdag.wire import Frame, Limits
+from capdag.wire import Frame, Limits, LogRecord
 
 from ._arguments import Arguments
 from ._async_input import AsyncInput, Bell
 from ._async_output import AsyncOutput
-from ._job import Job, failure_of_error
+from ._job import Job, OpenFeed, failure_of_error
 from ._outputs import Outputs
 from ._served import ServedCap
 from ._writer import Flow
@@ -29,21 +29,30 @@ class AsyncJob(Job):
 
     outputs: Outputs[AsyncOutput]
 
-    def __init__(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits, line: Line) -> None:
+    def __init__(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits, line: Line, open_feed: OpenFeed) -> None:
         super().__init__(cap, asked, flow, limits, line.writer)
         self.line = line
+        self._bell = Bell()
         self._scope = trio.CancelScope()
         self._waiting = trio.CancelScope()
         self.outputs = Outputs(cap, lambda head: AsyncOutput(head, flow, limits, line))
         self.arguments = Arguments(
             cap,
             lambda source, arg: AsyncInput(source, arg.media_urn, is_required=arg.is_required),
-            Bell(),
+            lambda *asked: open_feed(self.wake, *asked),
+            self._bell,
             flow,
             limits.initial_credit,
             line.post,
             self.outputs.flush_within_credit,
         )
+
+    def wake(self) -> None:
+        """Have the reader of a feed look again. From any thread."""
+        if self.line.is_here:
+            self._bell.notify_all()
+        else:
+            self.line.token.run_sync_soon(self._bell.notify_all)
 
     async def run(self, work: Callable[[], Awaitable[object]], on_settled: Callable[[Job], None]) -> None:
         """Do the handler's work and send the terminal. Raises nothing but the cancellation of the loop itself."""
@@ -66,6 +75,10 @@ class AsyncJob(Job):
         with self._waiting:
             await trio.sleep(CLEAN_UP_SECONDS)
         self._settle(None, on_settled)
+
+    def pass_on(self, record: LogRecord) -> None:
+        """Send a LOG that somebody else has made."""
+        self.log(record)
 
     def send_unnumbered(self, frame: Frame) -> None:
         """Send a frame that has no seq. Never waits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Condition, Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -79,23 +79,23 @@ class Call:
         return iter(self.main)
 
     def read(self) -> bytes:
-        """Make the whole call and return its main output as bytes: see `Input.read`."""
-        with self:
+        """Return the whole main output as bytes (see `Input.read`); outside of a block this is the whole call."""
+        with self._made():
             return self.main.read()
 
     def text(self) -> str:
-        """Make the whole call and return its main output as text."""
-        with self:
+        """Return the whole main output as text, in a block or without."""
+        with self._made():
             return self.main.text()
 
     def json(self, kind: type[T]) -> T:
-        """Make the whole call and return its main output, JSON, as a value of type `kind`: see `Input.json`."""
-        with self:
+        """Return the whole main output, JSON, as a value of type `kind` (see `Input.json`), in a block or without."""
+        with self._made():
             return self.main.json(kind)
 
     def values(self) -> list[Any]:
-        """Make the whole call and return all values or items of its main output."""
-        with self:
+        """Return all values or items of the main output, in a block or without."""
+        with self._made():
             return list(self.main)
 
     def wait(self) -> None:
@@ -103,6 +103,10 @@ class Call:
         for stream, credit in self._answers.discard():
             self._answers.grant(stream, credit)
         self._wait_for_end()
+
+    def _made(self) -> AbstractContextManager[object]:
+        """The call for a block: this block, unless it is in one already."""
+        return nullcontext() if self._entered else self
 
     def __enter__(self) -> Self:
         if self._entered:

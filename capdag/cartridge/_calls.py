@@ -13,11 +13,9 @@ from capdag.wire import (
     Frame,
     FrameType,
     FrameView,
-    LogRecord,
     MessageId,
     ReleasedRing,
     cancel_frame,
-    log_frame,
 )
 
 from ._call_core import CallCore
@@ -107,12 +105,8 @@ class CallTable:
     def forward(self, call: CallCore, view: FrameView) -> None:
         """Pass progress on to the caller of the handler that called."""
         record = call.forwarded(view)
-        if record is not None:
-            self._log(call.job, record)
-
-    def _log(self, job: Job, record: LogRecord) -> None:
-        if job.stop_reason is None:
-            self._writer.post_between(job.flow, log_frame(job.flow.rid, record, xid=job.flow.xid))
+        if record is not None and call.job.stop_reason is None:
+            call.job.pass_on(record)
 
     def _take_end(self, call: CallCore, view: FrameView) -> None:
         call.take_end(view)

@@ -9,13 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from capdag.errors import CapdagError, ConfigError
-from capdag.urn import CapUrn, UrnError
+from capdag.errors import AttributionClass, CapdagError, ConfigError
+from capdag.urn import CapUrn, MediaUrn, UrnError
 from capdag.wire import ALL_POOL, NetworkPolicy
 from capdag.wire.manifest import identity_cap
 
 from ._admission import Admission
+from ._arguments import LIVE
 from ._descriptors import Descriptors, claim_descriptors
+from ._errors import CartridgeError
+from ._feeds import FeedOpener, LiveFeed
 from ._manifest import cap_object, manifest_object
 from ._request import Request
 from ._runtime import Runtime
@@ -35,12 +38,14 @@ EXIT_INTERRUPTED = 130
 _COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200
 
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
+AnyFeed = TypeVar("AnyFeed", bound=FeedOpener)
 
 
 class Cartridge:
     """A named set of caps with their handlers. Declaring does nothing yet: `run` does.
 
-    `capacity` bounds the requests that run at once over all caps (0: no bound).
+    `capacity` bounds the requests that run at once over all caps (0: no bound). `policy` is what the host allows of
+    the network, always the newest POLICY, None before the first: `offline`, `no_telemetry` or `full`.
     """
 
     def __init__(self, name: str, *, version: str, description: str = "", capacity: int = 0) -> None:
@@ -51,6 +56,7 @@ class Cartridge:
         self._capacities: dict[str, int] = {}
         self._shared: dict[str, list[str]] = {}
         self._caps: dict[str, ServedCap] = {}
+        self._feeds: list[LiveFeed] = []
         self._settings: dict[str, Any] | None = None
         identity = serve(identity_cap(), _echo_everything)
         self._caps[identity.text] = identity
@@ -117,6 +123,56 @@ class Cartridge:
         self._caps[facts["urn"]] = serve(facts, handler, is_async=is_async)
         self._set_capacity(facts["urn"], capacity)
 
+    def feed(self, media_urn: str) -> Callable[[AnyFeed], AnyFeed]:
+        """Decorate what opens a live feed: a generator, plain or async, of one `Selector`, that yields the items.
+
+            @cartridge.feed("media:frame;live;camera")
+            def camera(selector: Selector) -> Iterator[FeedItem]:
+                with open_camera(selector.device or 0) as device:
+                    for frame in device:
+                        yield FeedItem(frame.data, pts_us=frame.time)
+
+        A request whose argument stream has a media URN with the tag `live` sends no data but a selector. The feed that
+        the URN satisfies is opened, and the handler reads its items as that argument, each with meta `seq`, `pts_us`
+        (since the feed opened), `capture_ts_us` (since 1970) and, where items were lost, `gap`: `dropped` and
+        `duration_us`. The generator is closed when the selector's limits are reached, on CLOSE_STREAM and when the
+        request ends; it may raise CartridgeError for a device or params it does not know.
+
+        Raises ConfigError for a URN that is no media URN, lacks the tag or is registered already.
+        """
+        try:
+            media = MediaUrn.parse(media_urn)
+        except UrnError as error:
+            raise ConfigError(f"feed {media_urn!r} is not a media URN: {error}") from None
+        if LIVE not in media.tags:
+            raise ConfigError(f"feed {media_urn!r} needs the tag `{LIVE}`, as in 'media:frame;{LIVE}'")
+        if any(feed.media == media for feed in self._feeds):
+            raise ConfigError(f"feed {media_urn!r} is registered twice: one source a feed")
+
+        def register(opener: AnyFeed) -> AnyFeed:
+            flags = _code_flags(opener)
+            if not callable(opener) or flags & _COROUTINE:
+                raise ConfigError(f"feed {media_urn!r}: the source must be a generator of one selector, not {opener!r}")
+            self._feeds.append(LiveFeed(media, opener, bool(flags & _ASYNC_GENERATOR)))
+            return opener
+
+        return register
+
+    def require_network(self, *, telemetry: bool = False) -> None:
+        """Check the host's network policy, before each use of the network: it may change while a request runs.
+
+        Any third party needs `no_telemetry` or `full`, sending usage data needs `full`. Raises CartridgeError
+        NETWORK_POLICY / user where that is not allowed, NETWORK_POLICY_UNSET / internal before the host has said.
+        """
+        policy = self.policy
+        if policy is None:
+            raise CartridgeError("NETWORK_POLICY_UNSET", "the host has sent no network policy yet")
+        allowed = (NetworkPolicy.FULL,) if telemetry else (NetworkPolicy.FULL, NetworkPolicy.NO_TELEMETRY)
+        if policy not in allowed:
+            wanted = " or ".join(allowed)
+            message = f"the network policy is {policy}: this needs {wanted}, which whoever runs the host can set"
+            raise CartridgeError("NETWORK_POLICY", message, AttributionClass.USER, {"seen": str(policy)})
+
     def add_pool(self, name: str, caps: Iterable[str], capacity: int) -> None:
         """Make registered caps share `capacity` places (0: no bound), beside their own. Raises ConfigError."""
         members = []
@@ -167,7 +223,7 @@ class Cartridge:
         manifest = json.dumps(self.manifest(), separators=(",", ":")).encode()
         _ = self.settings
         admission = Admission(list(self._caps), self._shared, self._capacities)
-        return Runtime(list(self._caps.values()), admission, manifest, descriptors, self._set_policy).run()
+        return Runtime(list(self._caps.values()), self._feeds, admission, manifest, descriptors, self._set_policy).run()
 
     def _set_policy(self, policy: NetworkPolicy) -> None:
         self.policy = policy
@@ -188,13 +244,17 @@ def _check_handler(where: str, handler: Handler) -> bool:
     """Return True for an async function. Raises ConfigError for what is no handler."""
     if not callable(handler):
         raise ConfigError(f"{where}: the handler must be a function of one request, not {handler!r}")
-    while isinstance(handler, partial):
-        handler = handler.func
-    code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
-    flags = getattr(code, "co_flags", 0)
+    flags = _code_flags(handler)
     if flags & (_GENERATOR | _ASYNC_GENERATOR):
         raise ConfigError(f"{where}: the handler must not yield: answer with request.output")
     return bool(flags & _COROUTINE)
+
+
+def _code_flags(function: Any) -> int:
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return int(getattr(code, "co_flags", 0))
 
 
 def _canonical(where: str, cap: str) -> str:

@@ -1,7 +1,8 @@
-"""The two exceptions that a handler meets or raises."""
+"""The two exceptions that a handler meets or raises, and where others are shown."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 from capdag.errors import AttributionClass, CapdagError, LocalProtocolError, RequestFailedError
@@ -43,3 +44,11 @@ class RequestCancelledError(CapdagError):
         super().__init__(reason.message)
         self.code = reason.code
         self.attribution = reason.attribution
+
+
+def show_traceback() -> None:
+    """Write the exception being handled to stderr."""
+    kind, error, trace = sys.exc_info()
+    assert kind is not None
+    assert error is not None
+    sys.__excepthook__(kind, error, trace)

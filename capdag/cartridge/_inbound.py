@@ -90,7 +90,9 @@ class InputCore:
         """Under the lock: take the next value. Returns it with the credit that is to be granted for it."""
         if self._feed is not None:
             self._source.check()
-            return self._feed.take(), 0
+            taken = self._feed.take()
+            self.done = taken is None
+            return taken, 0
         stream = self._known()
         if stream is None or isinstance(stream, Wait):
             self.done = stream is None

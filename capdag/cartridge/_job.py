@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Condition, Lock, RLock
@@ -12,7 +11,7 @@ from capdag.errors import AttributionClass, LinkClosedError, LocalProtocolError,
 from capdag.wire import Failure, Frame, Limits, LogRecord, end_frame, err_frame, log_frame
 
 from ._arguments import Arguments
-from ._errors import RequestCancelledError
+from ._errors import RequestCancelledError, show_traceback
 from ._input import Input
 from ._output import Output
 from ._outputs import Outputs
@@ -20,7 +19,11 @@ from ._served import ServedCap
 from ._writer import Flow, FrameWriter
 
 if TYPE_CHECKING:
+    from capdag.urn import MediaUrn
+
     from ._call_core import CallCore
+    from ._feeds import FeedQueue
+    from ._selector import Bad, Selector
 
 _LONGEST_MESSAGE = 4096
 """Characters of an exception's text that go into its ERR; all of it is on stderr."""
@@ -28,6 +31,9 @@ _LONGEST_MESSAGE = 4096
 _ENDED = Failure("CANCELLED", AttributionClass.INTERNAL, "the request has ended: nothing can be read or written")
 
 Callback = Callable[[], object]
+
+OpenFeed = Callable[[Callable[[], None], "MediaUrn", "Selector", "Bad"], "FeedQueue"]
+"""Opens a feed whose items wake a reader by the first argument."""
 
 
 class Job:
@@ -87,6 +93,10 @@ class Job:
             self.fraction = record.progress
         self._send(log_frame(self.flow.rid, record, xid=self.flow.xid))
 
+    def pass_on(self, record: LogRecord) -> None:
+        """From the main thread: send a LOG that somebody else has made."""
+        raise NotImplementedError
+
     def send_unnumbered(self, frame: Frame) -> None:
         """Send a frame that has no seq (CREDIT, CANCEL), from the handler's side."""
         raise NotImplementedError
@@ -127,14 +137,18 @@ class ThreadJob(Job):
 
     outputs: Outputs[Output]
 
-    def __init__(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits, writer: FrameWriter) -> None:
+    def __init__(
+        self, cap: ServedCap, asked: str, flow: Flow, limits: Limits, writer: FrameWriter, open_feed: OpenFeed
+    ) -> None:
         super().__init__(cap, asked, flow, limits, writer)
+        self.changed = Condition()
         self.outputs = Outputs(cap, lambda head: Output(head, flow, limits, writer))
         # A caller that waits for an answer before it says more would wait for ever for bytes that are held back.
         self.arguments = Arguments(
             cap,
             lambda source, arg: Input(source, arg.media_urn, is_required=arg.is_required),
-            Condition(),
+            lambda *asked: open_feed(self.wake, *asked),
+            self.changed,
             flow,
             limits.initial_credit,
             writer.send_unnumbered,
@@ -143,6 +157,11 @@ class ThreadJob(Job):
         # Held while callbacks run, so that the terminal waits for them: what they stop may be another's after it.
         self._callbacks_lock = RLock()
         self._callbacks: list[Callback] | None = []
+
+    def wake(self) -> None:
+        """Have the reader of a feed look again."""
+        with self.changed:
+            self.changed.notify_all()
 
     def on_cancel(self, callback: Callback) -> None:
         """Register a callback for when the job is stopped; if it is already, call it now, in this thread."""
@@ -179,6 +198,10 @@ class ThreadJob(Job):
             return failure_of_error(error)
         return None
 
+    def pass_on(self, record: LogRecord) -> None:
+        """From the main thread: send a LOG when the pipe has room, between what the handler sends."""
+        self.writer.post_between(self.flow, log_frame(self.flow.rid, record, xid=self.flow.xid))
+
     def send_unnumbered(self, frame: Frame) -> None:
         """Send a frame that has no seq, waiting for room."""
         self.writer.send_unnumbered(frame)
@@ -209,11 +232,3 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield error
-
-
-def show_traceback() -> None:
-    """Write the exception being handled to stderr."""
-    kind, error, trace = sys.exc_info()
-    assert kind is not None
-    assert error is not None
-    sys.__excepthook__(kind, error, trace)

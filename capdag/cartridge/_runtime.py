@@ -29,6 +29,7 @@ from capdag.wire import (
 
 from ._admission import Admission
 from ._descriptors import Descriptors
+from ._feeds import Feeds, LiveFeed
 from ._served import ServedCap
 from ._session import RelayFrameError, Session, Shell
 from ._threads import ThreadShell
@@ -57,12 +58,15 @@ class Runtime:
     def __init__(
         self,
         caps: Sequence[ServedCap],
+        feeds: Sequence[LiveFeed],
         admission: Admission,
         manifest: bytes,
         descriptors: Descriptors,
         on_policy: Callable[[NetworkPolicy], None],
     ) -> None:
         self._caps = caps
+        self.feeds = Feeds(feeds)
+        self._has_tasks = any(cap.is_async for cap in caps) or any(feed.is_async for feed in feeds)
         self._admission = admission
         self._manifest = manifest
         self._on_policy = on_policy
@@ -83,11 +87,11 @@ class Runtime:
         code = self._serve_until(lambda: self._limits is not None)
         if code is not None:
             return code
-        if any(cap.is_async for cap in self._caps):
+        if self._has_tasks:
             from ._tasks import serve_with_tasks
 
             serve_with_tasks(self)
-        self.begin(ThreadShell(self.workers, self.writer))
+        self.begin(ThreadShell(self.workers, self.writer, self.feeds))
         code = self._serve_until(lambda: False)
         assert code is not None
         if code == EXIT_OK:
@@ -97,7 +101,9 @@ class Runtime:
     def begin(self, shell: Shell) -> None:
         """Start the session, with the frames that came along with HELLO."""
         assert self._limits is not None
-        self._session = Session(self._caps, self._admission, self._limits, self.writer, shell, self._on_policy)
+        self._session = Session(
+            self._caps, self._admission, self._limits, self.writer, shell, self._on_policy, lambda: self.feeds.overruns
+        )
         for view in self._early:
             self._session.take(view)
         self._early.clear()

@@ -62,7 +62,8 @@ class Shell(Protocol):
 
 
 class Session:
-    """The requests of one cartridge and their rules. `on_policy` hears every POLICY."""
+    """The requests of one cartridge and their rules. `on_policy` hears every POLICY; `overruns` tells how many items of
+    feeds were lost."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Session:
         writer: FrameWriter,
         shell: Shell,
         on_policy: Callable[[NetworkPolicy], None],
+        overruns: Callable[[], int],
     ) -> None:
         self._table: CapTable[str] = CapTable()
         self._caps: dict[str, ServedCap] = {}
@@ -83,6 +85,7 @@ class Session:
         self._writer = writer
         self._shell = shell
         self._on_policy = on_policy
+        self._overruns = overruns
         self._policy_known = False
         self._lock = Lock()
         self._jobs: dict[MessageId, Job] = {}
@@ -104,7 +107,7 @@ class Session:
             FrameType.RELAY_NOTIFY: self._on_relay,
             FrameType.RELAY_STATE: self._on_relay,
             FrameType.LOG: self._on_log,
-            FrameType.CLOSE_STREAM: self._count,
+            FrameType.CLOSE_STREAM: self._on_close_stream,
         }
 
     def take(self, view: FrameView) -> None:
@@ -211,6 +214,11 @@ class Session:
         if job is not None:
             self._cancel(job, read_cancel(view.meta), force_kill=view.fields.get(18) is True)
 
+    def _on_close_stream(self, view: FrameView) -> None:
+        job = self._job_of(view)
+        if job is not None:
+            job.arguments.close_feeds(view.stream_id)
+
     def _on_stream(self, view: FrameView) -> None:
         job = self._body_of(view)
         if job is None:
@@ -293,7 +301,7 @@ class Session:
             meta = {
                 "drops_total": self._counts.drops.total(),
                 "stragglers_total": self._counts.stragglers.total() + self._writer.stragglers,
-                "overruns_total": 0,
+                "overruns_total": self._overruns(),
                 "pools": write_pools(self._admission.states()),
             }
         self._writer.post(Frame(FrameType.HEARTBEAT, view.id, meta=meta))

@@ -14,8 +14,10 @@ import trio
 
 from capdag.wire import Limits
 
+from ._async_feed import pump_in_task
 from ._async_job import AsyncJob
 from ._async_request import AsyncRequest
+from ._feeds import FeedQueue, Feeds, LiveFeed
 from ._job import Job
 from ._line import Line
 from ._runtime import EXIT_OK, LAST_SECONDS
@@ -32,15 +34,15 @@ if TYPE_CHECKING:
 class TaskShell(ThreadShell):
     """Runs handlers of both kinds."""
 
-    def __init__(self, workers: Workers, writer: FrameWriter, line: Line) -> None:
-        super().__init__(workers, writer)
+    def __init__(self, workers: Workers, writer: FrameWriter, feeds: Feeds, line: Line) -> None:
+        super().__init__(workers, writer, feeds)
         self._line = line
 
     def job(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits) -> Job:
         """Make the job of a request that is accepted."""
         if not cap.is_async:
             return super().job(cap, asked, flow, limits)
-        return AsyncJob(cap, asked, flow, limits, self._line)
+        return AsyncJob(cap, asked, flow, limits, self._line, self._open_feed)
 
     def start(self, job: Job, session: Session, *, queued: bool) -> None:
         """Start the handler as a task, or in a worker."""
@@ -60,6 +62,12 @@ class TaskShell(ThreadShell):
             await handler(AsyncRequest(job, session.calls))
 
         self._line.spawn(job.run, work, session.settle)
+
+    def _start_feed(self, feed: LiveFeed, queue: FeedQueue) -> None:
+        if feed.is_async:
+            self._line.spawn(pump_in_task, feed, queue)
+        else:
+            super()._start_feed(feed, queue)
 
     def stopped(self, job: Job, session: Session) -> None:
         """Cancel the task, or call what the handler has registered."""
@@ -82,7 +90,7 @@ async def _serve(runtime: Runtime) -> None:
         runtime.on_wake = lambda: line.token.run_sync_soon(_wake, runtime, line, reading)
         nursery.start_soon(line.send_when_possible)
         nursery.start_soon(_watch_output, runtime.writer.fd, reading)
-        runtime.begin(TaskShell(runtime.workers, runtime.writer, line))
+        runtime.begin(TaskShell(runtime.workers, runtime.writer, runtime.feeds, line))
         line.flush()
         code = EXIT_OK
         with reading:

@@ -7,10 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from capdag.errors import LocalProtocolError
+from capdag.urn import MediaUrn
 from capdag.wire import Limits, LogRecord
 
+from ._feeds import FeedQueue, Feeds, LiveFeed, pump
 from ._job import Job, ThreadJob
 from ._request import Request
+from ._selector import Bad, Selector
 from ._served import ServedCap
 from ._workers import Workers
 from ._writer import Flow, FrameWriter
@@ -24,13 +27,20 @@ DEQUEUED = LogRecord("dequeued", "the request has left the queue, its handler st
 class ThreadShell:
     """Runs handlers that are plain functions."""
 
-    def __init__(self, workers: Workers, writer: FrameWriter) -> None:
+    def __init__(self, workers: Workers, writer: FrameWriter, feeds: Feeds) -> None:
         self._workers = workers
         self._writer = writer
+        self._feeds = feeds
 
     def job(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits) -> Job:
         """Make the job of a request that is accepted."""
-        return ThreadJob(cap, asked, flow, limits, self._writer)
+        return ThreadJob(cap, asked, flow, limits, self._writer, self._open_feed)
+
+    def _open_feed(self, wake: Callable[[], None], media: MediaUrn, selector: Selector, bad: Bad) -> FeedQueue:
+        return self._feeds.open(media, selector, bad, wake, self._start_feed)
+
+    def _start_feed(self, feed: LiveFeed, queue: FeedQueue) -> None:
+        self._workers.run(partial(pump, feed, queue))
 
     def start(self, job: Job, session: Session, *, queued: bool) -> None:
         """Start the handler in a worker."""

@@ -90,10 +90,12 @@ class FrameWriter:
             if flow.ended:
                 self.stragglers += 1
                 return False
+            if self._posted:
+                self._write_posted()  # first: what was posted for this flow may take the next numbers
             data = build(flow.next_seq)
             flow.next_seq += 1
             flow.ended = terminal
-            self._write_all(data)
+            self._write(data)
         self._relieve()
         return True
 
@@ -110,7 +112,8 @@ class FrameWriter:
         """From a worker: write a frame that has no seq (CREDIT)."""
         data = self.pack(frame)
         with self._lock:
-            self._write_all(data)
+            self._write_posted()
+            self._write(data)
         self._relieve()
 
     def pack(self, frame: Frame) -> bytes:
@@ -208,16 +211,14 @@ class FrameWriter:
                 self._posted.appendleft(data[written:])
         return True
 
-    def _write_all(self, data: bytes) -> None:
-        """Lock held, worker: what was posted, then `data`."""
+    def _write_posted(self) -> None:
+        """Lock held, worker: what was posted."""
         while self._posted:
             posted = self._next_posted()
             self._write(posted)
             self._bytes_taken += len(posted)
-            if self.main_waits and not self._posted:
-                self.on_relieved()
-        if data:
-            self._write(data)
+        if self.main_waits:
+            self.on_relieved()
 
     def _next_posted(self) -> bytes:
         """Lock held: what is to be written next, none for a frame that is suppressed. `_bytes_taken` counts it when it
@@ -262,7 +263,7 @@ class FrameWriter:
         """Send what the main thread posted while this worker held the lock: it has not been able to."""
         while self._posted and self._lock.acquire(blocking=False):
             try:
-                self._write_all(b"")
+                self._write_posted()
             finally:
                 self._lock.release()
 

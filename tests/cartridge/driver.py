@@ -54,6 +54,7 @@ PATIENCE = 10.0
 ROOT = Path(__file__).parents[2]
 
 STUB_COMMAND = (sys.executable, "-m", "capdag.cartridge", "tests.cartridge.stub")
+TASKS_COMMAND = (sys.executable, "-m", "capdag.cartridge", "tests.cartridge.tasks_stub")
 ECHO_COMMAND = (sys.executable, "-m", "capdag.cartridge", "cartridges.echo.main")
 
 Test = Callable[[FrameView], bool]

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
-from capdag.cartridge import Argument, AsyncRequest, Cartridge, CartridgeError, Request
+from capdag.cartridge import (
+    Argument,
+    AsyncRequest,
+    Cartridge,
+    CartridgeError,
+    FeedItem,
+    Request,
+    RequestCancelledError,
+    Selector,
+)
 from tests.cartridge import stub_caps as stub
 
 assert "trio" not in sys.modules, "trio before HELLO"
@@ -65,9 +75,12 @@ async def hold(request: AsyncRequest) -> None:
 
 @cartridge.cap(stub.STUBBORN, title="Stubborn", aliases=["stubborn"])
 async def stubborn(request: AsyncRequest) -> None:
-    """Clean up for longer than anybody waits."""
+    """Clean up for longer than anybody waits, which is not long here."""
     import trio
 
+    from capdag.cartridge import _async_job
+
+    _async_job.CLEAN_UP_SECONDS = 0.2
     request.log("info", "working")
     with trio.CancelScope(shield=True):
         await trio.sleep(60)
@@ -161,6 +174,114 @@ async def named(request: AsyncRequest) -> None:
     async with request.call(cap, *arguments, outputs=[stub.NOTES]) as call:
         await request.output.write(await call.output(stub.NOTES).read())
         await call.wait()
+
+
+@cartridge.cap(stub.WRONG_THREAD, title="Wrong thread", aliases=["wrong-thread"])
+async def wrong_thread(request: AsyncRequest) -> None:
+    """Use the request of a task in another thread, first wrongly, then as one should."""
+    import trio
+
+    def work() -> str:
+        try:
+            request.log("info", "wrong")
+        except Exception as error:  # noqa: BLE001 - what it was is what the test asks
+            trio.from_thread.run_sync(request.log, "info", "right")
+            return str(error)
+        return "no error"
+
+    await request.output.write(await trio.to_thread.run_sync(work))
+
+
+@cartridge.cap(stub.KEEP, title="Keep", aliases=["keep"])
+async def keep(request: AsyncRequest) -> None:
+    """Be busy for a while."""
+    import trio
+
+    request.progress(0.25, "begun")
+    with request.keep_alive("loading", interval=0.05):
+        await trio.sleep(0.3)
+
+
+@cartridge.cap(stub.KEEP_PLAIN, title="Keep plainly", aliases=["keep-plain"])
+def keep_plainly(request: Request) -> None:
+    """Be busy in a thread, and say so for no longer than 0.1 s."""
+    request.progress(0.25, "begun")
+    with request.keep_alive("loading", interval=0.05, limit=0.1):
+        time.sleep(0.3)
+
+
+@cartridge.cap(stub.LEFT_BEHIND, title="Left behind", aliases=["left-behind"])
+def left_behind(request: Request) -> None:
+    """Return while a thread still waits for the answer of a call."""
+    cap = request.main_input().text()
+    opened = threading.Event()
+
+    def wait() -> None:
+        try:
+            with request.call(cap) as call:
+                opened.set()
+                call.read()
+        except RequestCancelledError as error:
+            print(f"told: {error.code}", file=sys.stderr, flush=True)
+
+    threading.Thread(target=wait, daemon=True).start()
+    opened.wait(5)
+
+
+@cartridge.feed("media:live;ticks")
+def ticks(selector: Selector) -> Iterator[FeedItem]:
+    """Give `params.items` numbers, `params.every` seconds apart, in a thread."""
+    if selector.device not in (None, "clock"):
+        raise CartridgeError("INVALID_REQUEST", f"device {selector.device!r} is not there, only clock", "input")
+    try:
+        for number in range(selector.params.get("items", 1_000_000)):
+            yield FeedItem(number, pts_us=number * 10, capture_ts_us=7)
+            time.sleep(selector.params.get("every", 0))
+    finally:
+        print("ticks closed", file=sys.stderr, flush=True)
+
+
+@cartridge.feed("media:live;ticks;quiet")
+async def quiet_ticks(_selector: Selector) -> AsyncIterator[str]:
+    """Give one item and then nothing, in a task."""
+    import trio
+
+    try:
+        yield "only"
+        await trio.sleep_forever()
+    finally:
+        print("quiet closed", file=sys.stderr, flush=True)
+
+
+@cartridge.feed("media:broken;live")
+def broken_feed(_selector: Selector) -> Iterator[int]:
+    """Fail after one item."""
+    yield 1
+    raise OSError("the camera was pulled out")
+
+
+@cartridge.cap(stub.WATCH, title="Watch", aliases=["watch"], outputs=_items)
+async def watch(request: AsyncRequest) -> None:
+    """Pass a feed on, item by item."""
+    await request.output.open(unbounded=True)
+    async for item in request.main_input().items():
+        await request.output.item(item.value, item.meta)
+
+
+@cartridge.cap(stub.WATCH_PLAIN, title="Watch plainly", aliases=["watch-plain"], outputs=_items)
+def watch_plainly(request: Request) -> None:
+    """The same in a thread, that looks again only when it has been told to go on."""
+    source = request.main_input()
+    assert source.is_sequence
+    request.output.open(unbounded=True)
+    for item in source.items():
+        request.output.item(item.value, item.meta)
+
+
+@cartridge.cap(stub.WHOLE, title="Whole", aliases=["whole"])
+async def whole(request: AsyncRequest) -> None:
+    """Try to read it all."""
+    await request.output.write(await request.main_input().read())
 
 
 if __name__ == "__main__":

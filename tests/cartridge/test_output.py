@@ -39,7 +39,7 @@ class Bench:
         self.read_fd, self.write_fd = os.pipe()
         writer = FrameWriter(self.write_fd, DEFAULT_LIMITS.max_frame, lambda: None)
         limits = DEFAULT_LIMITS._replace(initial_credit=2)
-        self.outputs = ThreadJob(cap, cap.text, Flow(1, 5), limits, writer).outputs
+        self.outputs = ThreadJob(cap, cap.text, Flow(1, 5), limits, writer, lambda *_: None).outputs  # type: ignore[arg-type, return-value]
         assert self.outputs.main is not None
         self.main = self.outputs.main
         self.notes = self.outputs.named(NOTES)

@@ -161,7 +161,7 @@ def refusal(frame: Frame, policy: bool = True) -> tuple[str, str]:
 
 
 def test_requests_that_are_refused() -> None:
-    assert refusal(Frame(FrameType.REQ, 1)) == ("INVALID_REQUEST", "internal")
+    assert refusal(Frame(FrameType.REQ, 1)) == ("INVALID_REQUEST", "input")
     assert refusal(Frame(FrameType.REQ, 1, cap=stub.READ, payload=b"\x80")) == ("PROTOCOL_ERROR", "internal")
     assert refusal(req(1, "cap:nobody-has-this;in=media:octets")) == ("NO_HANDLER", "environment")
     assert refusal(req(1, "no cap URN " + "x" * 100_000)) == ("NO_HANDLER", "environment")
