@@ -21,7 +21,10 @@ from ._run import Run
 
 
 class Doors:
-    """Every address of a half. Raises ConfigError for what cannot work, before anything is opened."""
+    """Every address of a half. Raises ConfigError for what cannot work, before anything is opened.
+
+    `silence` is how many seconds the other side of a link may say nothing where it must say something.
+    """
 
     def __init__(self, table: LinksConfig, listen: Sequence[str], dial: Sequence[str]) -> None:
         listening, dialled = read_addresses(listen), read_addresses(dial)
@@ -29,6 +32,7 @@ class Doors:
             if times_given > 1:
                 raise ConfigError(f"{address} is given {times_given} times; give each address once")
         credentials, times = read_credentials(table, [*listening, *dialled]), read_times(table)
+        self.silence = times.silence
         self._doorways = [Doorway(address, credentials, times) for address in listening]
         self._diallers = [Dialler(address, credentials, times) for address in dialled]
 

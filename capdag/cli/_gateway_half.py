@@ -12,7 +12,8 @@ from capdag.client import Client
 from capdag.config import Config
 from capdag.errors import RemoteProtocolError
 from capdag.relay import Switch, open_switch
-from capdag.transport import Address, ByteLink, Receiver
+from capdag.transport import Address, ByteLink
+from capdag.transport.background import background
 from capdag.wire import FrameType, FrameView
 from capdag.wire.notify import read_notify
 
@@ -43,7 +44,7 @@ def run_gateway(config: Config) -> None:
 async def _gateway(config: Config, doors: Doors, stop: trio.Event) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
         dialled = set(map(str, doors.dialled))
-        await doors.open(nursery, run, partial(_attach, switch, dialled))
+        await doors.open(nursery, run, partial(_attach, switch, dialled, doors.silence))
         await _wait_for_hosts(switch, doors.dialled)
         admin = LocalAdmin(switch, doors=doors)
         async with trio.open_nursery() as http:
@@ -62,38 +63,53 @@ def _is_ready(switch: Switch, address: Address) -> bool:
     return bool(switch.snapshot()["hosts"].get(str(address), {}).get("state") == "ready")
 
 
-async def _attach(switch: Switch, dialled: set[str], link: ByteLink) -> None:
-    guest = _Guest(switch, link, is_named=link.name in dialled)
-    await link.run(guest)
+async def _attach(switch: Switch, dialled: set[str], silence: float, link: ByteLink) -> None:
+    guest = Guest(switch, link, is_named=link.name in dialled)
+    async with background(partial(watch_pulse, switch, guest, silence)):
+        await link.run(guest)
     if link.heard.is_set():
         _log.warning("host %s has gone: %s", guest.name, link.reason)
 
 
-class _Guest:
-    """The receiver of a host's link. The switch hears of it with its first frame: a stranger is told nothing.
+async def watch_pulse(switch: Switch, guest: Guest, silence: float) -> None:
+    """End the link of a host that is frozen: one whose processes run repeats its RELAY_NOTIFY every 2 s."""
+    silent, looks, before = 0, 4, 0
+    while True:
+        await trio.sleep(silence / looks)
+        silent = 0 if guest.link.reads != before or not _has_processes(switch, guest.name) else silent + 1
+        before = guest.link.reads
+        if silent == looks:
+            guest.link.fail(f"the host has said nothing for {silence:g} s although its cartridges run")
+
+
+def _has_processes(switch: Switch, name: str) -> bool:
+    installs = switch.snapshot()["hosts"].get(name, {}).get("installed_cartridges", [])
+    return any(install["runtime_stats"].get("running") and install["runtime_stats"].get("pid") for install in installs)
+
+
+class Guest:
+    """The first receiver of a host's link. The switch hears of it with its first frame: a stranger is told nothing.
 
     A host that is dialled is known by its address, any other by the id that it tells: so it gets its former slot.
     """
 
     def __init__(self, switch: Switch, link: ByteLink, *, is_named: bool) -> None:
         self.name = link.name
+        self.link = link
         self._switch = switch
-        self._link = link
         self._is_named = is_named
-        self._receiver: Receiver | None = None
 
     def deliver(self, batch: Sequence[FrameView]) -> None:
-        """Take the frames of one read."""
-        if self._receiver is None:
-            if not self._is_named:
-                self.name = f"{self.name.partition('#')[0]}#{_host_id(batch[0]) or self.name.partition('#')[2]}"
-            self._receiver = self._switch.attach(self._link, self.name)
-        self._receiver.deliver(batch)
+        """Take the frames of the first read, and have the switch take all that follows."""
+        told = None if self._is_named else _host_id(batch[0])
+        if told is not None:
+            self.name = f"{self.link.name.partition('#')[0]}#{told}"
+        receiver = self._switch.attach(self.link, self.name)
+        self.link.hand_over(receiver)
+        receiver.deliver(batch)
 
     def closed(self, reason: str) -> None:
-        """The link has ended."""
-        if self._receiver is not None:
-            self._receiver.closed(reason)
+        """The link has ended before it brought anything."""
 
 
 def _host_id(view: FrameView) -> str | None:

@@ -23,6 +23,10 @@ class Sink(Protocol):
     max_frame: int
     """Longest frame body it takes (bytes)."""
 
+    @property
+    def is_choked(self) -> bool:
+        """True while it reads so slowly that a LOG for it is lost instead of queued."""
+
     def emit(self, batch: Sequence[FrameView]) -> None:
         """Take frames. Called by the dispatcher only."""
 
@@ -31,6 +35,7 @@ class Nobody:
     """The sink of a request whose caller has gone, or has had its terminal."""
 
     max_frame = 2**32
+    is_choked = False
 
     def emit(self, batch: Sequence[FrameView]) -> None:
         """Forget the frames."""

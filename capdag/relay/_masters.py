@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from capdag.transport import Link
+from capdag.transport import ByteLink, Link
 from capdag.urn import CapTable, CapUrn, Registration
 from capdag.wire import DEFAULT_LIMITS, FrameView, IdentityCheck, MessageId
 from capdag.wire.link_life import Direction, LinkSide, LinkState
@@ -16,6 +16,9 @@ from capdag.wire.notify import InstallIdentity, InstallRecord, Notice
 
 from ._alarms import Alarm
 from ._places import Install, Line
+
+CHOKED = 1 << 20
+"""Bytes queued for a host past which LOGs, the only frames to it that nothing else bounds, are lost."""
 
 DEAD_SLOTS = 64
 """Slots of dead hosts that are remembered, for who looks for the reason."""
@@ -69,6 +72,11 @@ class Master:
         if self.side.state is LinkState.GREETED:
             return MasterState.IDLE if self.check is None else MasterState.CHECKING
         return MasterState.READY if self.side.state is LinkState.OPEN else MasterState.WAITING
+
+    @property
+    def is_choked(self) -> bool:
+        """True while so much waits for the host to read that a LOG for it is lost."""
+        return isinstance(self.link, ByteLink) and self.link.bytes_queued > CHOKED
 
     def emit(self, batch: Sequence[FrameView]) -> None:
         """Send on the link."""

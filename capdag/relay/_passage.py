@@ -61,7 +61,11 @@ class Passage:
     def _body(self, row: Row, side: Side, view: FrameView) -> None:
         """CHUNK and its like, of a body or of an answer."""
         flow = row.body if side is Side.REQUESTER else row.answer
-        if self._admit(row, flow, view):
+        if not self._admit(row, flow, view):
+            return
+        if view.type is FrameType.LOG and flow.sink.is_choked:
+            self.lose(view, "overrun")
+        else:
             self._out.put(flow.sink, _routed(view, row))
 
     def _terminal(self, row: Row, side: Side, view: FrameView) -> None:

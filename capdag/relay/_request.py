@@ -36,6 +36,7 @@ class Request:
     """
 
     max_frame = 2**32  # a caller in this process takes any frame
+    is_choked = False
 
     def __init__(
         self, router: Router, passage: Passage, rows: Rows, endings: Endings, queue: Queue, out: Outgoing,

@@ -30,16 +30,19 @@ class LinkEnd(Enum):
 class ByteLink:
     """Frames in and out of a byte stream. Subclasses read it, and own what `outbox` writes to.
 
-    `violation` holds the error that ended the link, if the peer broke a rule. `heard` is set once a frame has come.
+    `violation` holds the error that ended the link, if the peer broke a rule. `heard` is set once a frame has come,
+    `reads` counts the reads that brought some.
     """
 
     def __init__(self, name: str, outbox: ByteQueue, limits: Limits = DEFAULT_LIMITS) -> None:
         self.name = name
         self.violation: RemoteProtocolError | None = None
         self.heard = trio.Event()
+        self.reads = 0
         self._reader = BlockReader(limits.max_frame)
         self._max_frame = limits.max_frame
         self._outbox = outbox
+        self._receiver: Receiver
         self._deliver: Callable[[Sequence[Parcel]], None] = lambda _: None
         self._end: LinkEnd | None = None
         self._reason = ""
@@ -85,10 +88,7 @@ class ByteLink:
 
         Cancellation ends the link the same way and passes through.
         """
-        if isinstance(receiver, RunReceiver):
-            self._reader.runs, self._deliver = True, receiver.deliver_parcels
-        else:
-            self._deliver = lambda parcels: receiver.deliver(single_frames(parcels))
+        self.hand_over(receiver)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -97,8 +97,16 @@ class ByteLink:
         finally:
             self._end = self._end or LinkEnd.CLOSED
             self._close()
-            receiver.closed(self._reason or "this side closed the link")
+            self._receiver.closed(self._reason or "this side closed the link")
         return self._end
+
+    def hand_over(self, receiver: Receiver) -> None:
+        """Deliver what comes from here on, and the end, to `receiver`."""
+        self._receiver = receiver
+        if isinstance(receiver, RunReceiver):
+            self._reader.runs, self._deliver = True, receiver.deliver_parcels
+        else:
+            self._reader.runs, self._deliver = False, lambda parcels: receiver.deliver(single_frames(parcels))
 
     @property
     def end(self) -> LinkEnd | None:
@@ -131,6 +139,7 @@ class ByteLink:
             self.violation = error
         # What came before a bad frame was good: it is delivered.
         if parcels:
+            self.reads += 1
             self.heard.set()
             self._deliver(parcels)
         if self.violation is not None:
