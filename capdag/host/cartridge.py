@@ -55,8 +55,8 @@ class Cartridge:
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
     `cancelling` counts the rows that are cancelled and have not ended, `crashes` the processes in a row that died of
     their own and had answered nothing. `desired` are the pool sizes asked of it, `desired_due` while the next probe is
-    to carry them. `attached`: it runs already, and is gone for good with its link. `retired_at`: since when it is not
-    wanted any more.
+    to carry them. `heard`: something came since the last probe. `attached`: it runs already, and is gone for good with
+    its link. `retired_at`: since when it is not wanted any more.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Cartridge:
         self.desired_due = False
         self.beat_at_unix: float | None = None
         self.heartbeat: Heartbeat | None = None
-        self.heard_at = 0.0
+        self.heard = False
         self.owes_beat = False
         self.rows: dict[RowKey, IncomingRow] = {}
         self.calls: dict[MessageId, OutgoingRow] = {}

@@ -104,8 +104,10 @@ class Backlog:
         """Note that a turn's frames were sent, to a queue that held `before` bytes."""
         if not before:
             self._entered = 0
-            for counted in (self._turn, self._waiting, self._totals):
-                counted.clear()
+            if self._totals:
+                for counted in (self._turn, self._waiting, self._totals):
+                    counted.clear()
         self._entered += self._queued() - before
-        self._waiting.extend((self._entered, key, size) for key, size in self._turn)
-        self._turn.clear()
+        if self._turn:
+            self._waiting.extend((self._entered, key, size) for key, size in self._turn)
+            self._turn.clear()

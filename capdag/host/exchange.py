@@ -42,8 +42,9 @@ class Exchange:
 
     `closing` is None while requests are accepted, else what new ones are refused with. `limits` is what the relay has
     been told and only ever shrinks: a requester that has read smaller limits never meets larger ones. `backlog` is that
-    of the relay's link, whose queue `up_queued` measures. `alone_since` is when the last relay went, None while one
-    is attached. `host_id` is this host's alone, for as long as it lives.
+    of the relay's link, whose queue `up_queued` measures. `up` and `touched` are what a turn has for the relay, and the
+    cartridges that it has something for. `alone_since` is when the last relay went, None while one is attached.
+    `host_id` is this host's alone, for as long as it lives.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Exchange:
         self.launch: Callable[[Cartridge], None] = lambda _: None
         self.up: list[Parcel] = []
         self.advertise = False
-        self._touched: dict[Cartridge, None] = {}
+        self.touched: dict[Cartridge, None] = {}
 
     def reset_backlog(self) -> None:
         """Count what is queued for the relay anew: the link is another."""
@@ -87,7 +88,7 @@ class Exchange:
         """Send frames to a cartridge whose process takes them; to any other they are lost, as its requests are."""
         if cartridge.port is not None:
             cartridge.down.extend(parcels)
-            self._touched[cartridge] = None
+            self.touched[cartridge] = None
 
     def send_err_down(self, call: OutgoingRow, failure: Failure) -> None:
         """End a call at its caller."""
@@ -100,18 +101,13 @@ class Exchange:
 
     def flush_down(self) -> None:
         """Hand every process what this turn has for it."""
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         for cartridge in touched:
             batch, cartridge.down = cartridge.down, []
             if cartridge.port is not None and batch:
                 before = cartridge.bytes_queued
                 cartridge.port.send(batch)
                 cartridge.backlog.sent(before)
-
-    def take_up(self) -> list[Parcel]:
-        """Return what this turn has for the relay."""
-        batch, self.up = self.up, []
-        return batch
 
     def unroutable(self, view: FrameView) -> None:
         """Count a frame that no row takes."""

@@ -61,9 +61,13 @@ class Edge:
         self.remaining[stream] = left
         return None
 
-    def covers(self, run: ChunkRun) -> bool:
-        """True if no CHUNK of a run has a fault."""
-        return self.remaining.get(run.stream_id, 0) >= run.count and run.largest_payload <= self._max_payload
+    def takes(self, run: ChunkRun) -> bool:
+        """Count a run; False, and nothing is counted, if one of its CHUNKs may have a fault."""
+        left = self.remaining.get(run.stream_id, 0) - run.count
+        if left < 0 or run.largest_payload > self._max_payload:
+            return False
+        self.remaining[run.stream_id] = left
+        return True
 
     def grant(self, stream_id: str | None, credit: int) -> None:
         """Count a grant on its way to the sender; it never lifts what remains above the window."""
@@ -116,10 +120,14 @@ class Hold:
             return False
         return True
 
-    def lets_pass(self, run: ChunkRun) -> bool:
-        """True if a whole run may go on now, for which credit is used then."""
+    def may_pass(self, run: ChunkRun) -> bool:
+        """True if a whole run may go on now."""
         window = self._windows.get(run.stream_id)
-        return window is not None and run.stream_id not in self._waiting and window.take(run.count)
+        return window is not None and run.stream_id not in self._waiting and window.remaining >= run.count
+
+    def passed(self, run: ChunkRun) -> None:
+        """Count a run that goes on."""
+        self._windows[run.stream_id].take(run.count)
 
     def grant(self, stream_id: str | None, credit: int) -> list[FrameView]:
         """Count a grant of the receiver; returns what may now go on, in order."""
@@ -180,13 +188,14 @@ class Flow:
 
     def takes(self, run: ChunkRun) -> bool:
         """Count a run whole; False, and nothing is counted, if one of its frames may have to wait or be refused."""
-        if self.ended or (self.edge is not None and not self.edge.covers(run)):
+        if self.ended or (self.hold is not None and not self.hold.may_pass(run)):
             return False
-        if self.hold is not None and not self.hold.lets_pass(run):
+        if self.edge is not None and not self.edge.takes(run):
             return False
-        if self.edge is not None:
-            self.edge.remaining[run.stream_id] -= run.count
-        self.next_seq = max(self.next_seq, run.last_seq + 1)
+        if self.hold is not None:
+            self.hold.passed(run)
+        if run.last_seq >= self.next_seq:
+            self.next_seq = run.last_seq + 1
         return True
 
     def offer(self, view: FrameView) -> bool:

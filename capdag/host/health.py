@@ -80,7 +80,7 @@ class Health:
         """Start the clocks of a process that has become ready."""
         settings, now = self._x.settings, self._x.clock()
         cartridge.heartbeat = Heartbeat(settings.heartbeat_interval, settings.heartbeat_timeout, now)
-        cartridge.idle_since = cartridge.heard_at = now
+        cartridge.idle_since = now
         cartridge.desired_due = bool(cartridge.desired)
 
     def due(self, cartridge: Cartridge) -> float:
@@ -116,6 +116,7 @@ class Health:
                 meta = {"desired_capacities": json.dumps(dict(cartridge.desired)).encode()}
                 probe = Frame(FrameType.HEARTBEAT, heartbeat.probe_id, meta=meta if cartridge.desired_due else None)
                 cartridge.desired_due = False
+                cartridge.heard = False
                 x.send_down(cartridge, view_of(probe))
             case Pulse.LATE:
                 log.warning("cartridge %r has not answered a heartbeat for %g s: no new work", cartridge.id, timeout)
@@ -123,7 +124,7 @@ class Health:
                     cartridge.move(Event.LATE)
                     x.advertise = True
             case Pulse.KILL:
-                if cartridge.heard_at > heartbeat.sent_at:
+                if cartridge.heard:
                     log.error("cartridge %r still sends frames, but no heartbeat reply", cartridge.id)
                 text = f"cartridge {cartridge.id!r} did not answer a heartbeat for {now - heartbeat.sent_at:.3g} s"
                 assert cartridge.port is not None

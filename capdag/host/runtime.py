@@ -6,7 +6,7 @@ Everything that decides is in the sans-I/O modules beside this one; here are the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import trio
 from capdag.errors import AttributionClass, ConfigError, LocalProtocolError, RemoteProtocolError
 from capdag.transport import ByteLink, Dispatcher, FdLink, Link, LocalLink, Receiver
 from capdag.transport.guardian import Guardian
+from capdag.transport.links import RunReceiver
 from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, FrameView
 from capdag.wire.blocks import Parcel
 from capdag.wire.manifest import identity_cap
@@ -56,11 +57,10 @@ class HostRuntime:
         settings: HostSettings | None = None,
     ) -> None:
         self.settings = settings if settings is not None else HostSettings()
-        self._link = link
-        self._relay_end = _RelayEnd(self)
+        self._use(link)
         self._closed = False
         self._guardian = guardian
-        self._dispatcher = Dispatcher()
+        self._turn = Dispatcher(self._flush).run
         self._nursery: trio.Nursery | None = None
         self._sessions: dict[Cartridge, Session] = {}
         self._x = Exchange(self.settings, trio.current_time, time.time, self._up_queued)
@@ -76,7 +76,7 @@ class HostRuntime:
         self._departures = Departures(self._x, self._endings, self._roster, self._relay_side.unusable)
 
     @property
-    def receiver(self) -> Receiver:
+    def receiver(self) -> RunReceiver:
         """What the relay's link delivers to."""
         return self._relay_end
 
@@ -96,9 +96,14 @@ class HostRuntime:
         self._relay_end.closed("another relay was attached")
         if former is not None:
             former.close()
-        self._link, self._relay_end = link, _RelayEnd(self)
+        self._use(link)
         self._turn(self._reopen)
         return self._relay_end
+
+    def _use(self, link: Link | None) -> None:
+        self._link, self._relay_end = link, _RelayEnd(self)
+        # A link inside the process queues nothing here.
+        self._queue = link if isinstance(link, ByteLink) else None
 
     def _check_runs(self, what: str) -> None:
         if self._nursery is None or self._closed:
@@ -110,36 +115,28 @@ class HostRuntime:
 
     # Turns
 
-    def _turn(self, call: Callable[[], None]) -> None:
-        """Run one routing turn and send on what it produced."""
-
-        def whole() -> None:
-            try:
-                call()
-            finally:
-                self._flush()
-
-        self._dispatcher.run(whole)
-
     def _flush(self) -> None:
+        """Send on what a routing turn has produced."""
         x = self._x
-        x.flush_down()
+        if x.touched:
+            x.flush_down()
         if x.advertise and self._nursery is not None:
             x.advertise = False
             x.send_up(build_notify(x, [self._echo, *self._roster.current.values()]))
-        batch = x.take_up()
-        if batch and self._link is not None:
-            before = self._up_queued()
-            self._link.send(batch)
-            x.backlog.sent(before)
+        if x.up:
+            batch, x.up = x.up, []
+            if self._link is not None:
+                before = self._up_queued()
+                self._link.send(batch)
+                x.backlog.sent(before)
 
     def _up_queued(self) -> int:
-        """Bytes that wait for the relay to read; a link inside the process queues nothing here."""
-        return self._link.bytes_queued if isinstance(self._link, ByteLink) else 0
+        """Bytes that wait for the relay to read."""
+        return self._queue.bytes_queued if self._queue is not None else 0
 
     def relayed(self, batch: Sequence[Parcel]) -> None:
         """Take frames of the relay."""
-        self._turn(lambda: self._route(batch))
+        self._turn(self._route, batch)
 
     def _route(self, batch: Sequence[Parcel]) -> None:
         try:
@@ -152,7 +149,7 @@ class HostRuntime:
 
     def relay_lost(self, reason: str) -> None:
         """The relay's link has ended: what it asked for is cancelled, what was asked of it fails."""
-        self._turn(lambda: self._lose_relay(_relay_lost(reason)))
+        self._turn(self._lose_relay, _relay_lost(reason))
 
     def _lose_relay(self, reason: CancelReason) -> None:
         """End what the relay had to do with. Processes are kept for `keep_warm`."""
@@ -162,7 +159,7 @@ class HostRuntime:
             session.wake()
 
     def _echoed(self, batch: list[FrameView]) -> None:
-        self._turn(lambda: self._pass_echo(batch))
+        self._turn(self._pass_echo, batch)
 
     def _pass_echo(self, batch: list[FrameView]) -> None:
         self._cartridge_side.route(self._echo, batch)
@@ -185,7 +182,7 @@ class HostRuntime:
 
     def received(self, session: Session, batch: Sequence[Parcel]) -> None:
         """Take frames of a session."""
-        self._turn(lambda: self._take(session, batch))
+        self._turn(self._take, session, batch)
 
     def _take(self, session: Session, batch: Sequence[Parcel]) -> None:
         cartridge = session.cartridge
@@ -194,7 +191,7 @@ class HostRuntime:
             if session.handshake.step is Step.DONE and cartridge.state is State.STARTING:
                 self._ready(session)
         if cartridge.port is session:
-            cartridge.heard_at = self._x.clock()
+            cartridge.heard = True
             self._cartridge_side.route(cartridge, batch)
 
     def _ready(self, session: Session) -> None:
@@ -215,7 +212,7 @@ class HostRuntime:
 
     def check(self, cartridge: Cartridge) -> None:
         """Do what is due for a running cartridge."""
-        self._turn(lambda: self._health.check(cartridge))
+        self._turn(self._health.check, cartridge)
 
     def due(self, cartridge: Cartridge) -> float:
         """Return when `check` is to be called next."""
@@ -223,7 +220,7 @@ class HostRuntime:
 
     def ended(self, session: Session, end: ProcessEnd) -> None:
         """Settle what a session held, once it is gone."""
-        self._turn(lambda: self._settle(session, end))
+        self._turn(self._settle, session, end)
 
     def _settle(self, session: Session, end: ProcessEnd) -> None:
         del self._sessions[session.cartridge]
@@ -284,7 +281,7 @@ class HostRuntime:
         One that runs, is broken or in a pause is left as it is. Raises ConfigError for an unknown id.
         """
         cartridge = self._roster.find(record_id)
-        self._turn(lambda: self._start(cartridge))
+        self._turn(self._start, cartridge)
 
     def _start(self, cartridge: Cartridge) -> None:
         x = self._x
@@ -294,7 +291,7 @@ class HostRuntime:
     def reset(self, record_id: str) -> None:
         """Let a cartridge that is broken or in a pause be started again. Raises ConfigError for an unknown id."""
         cartridge = self._roster.find(record_id)
-        self._turn(lambda: self._reset(cartridge))
+        self._turn(self._reset, cartridge)
 
     def _reset(self, cartridge: Cartridge) -> None:
         if cartridge.state in (State.BROKEN, State.DEAD):

@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from functools import partial
+from typing import Protocol, TypeVarTuple, Unpack, runtime_checkable
 
 from capdag.wire import FrameView
 from capdag.wire.blocks import Parcel, single_frames
 
 log = logging.getLogger(__name__)
+
+Given = TypeVarTuple("Given")
 
 _CLOSED_THERE = "the other side closed the link"
 
@@ -53,26 +56,34 @@ class Dispatcher:
     """Makes a receiver's turns whole: a call made during a turn waits until that turn is over.
 
     Rooms joined by plain calls would otherwise re-enter each other half-way through a change of state. One per
-    receiver; an exception ends its own call only, and is logged.
+    receiver; an exception ends its own call only, and is logged. `after` is called at the end of each turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after: Callable[[], None] | None = None) -> None:
+        self._after = after
         self._pending: deque[Callable[[], None]] = deque()
         self._dispatching = False
 
-    def run(self, call: Callable[[], None]) -> None:
-        """Run `call` now, or right after the turn that is under way."""
-        self._pending.append(call)
+    def run(self, call: Callable[[Unpack[Given]], None], *args: *Given) -> None:
+        """Run `call` with `args` now, or right after the turn that is under way."""
         if self._dispatching:
+            self._pending.append(partial(call, *args))
             return
         self._dispatching = True
+        turn: Callable[[], None] | None = None
         try:
-            while self._pending:
-                turn = self._pending.popleft()
+            while True:
                 try:
-                    turn()
+                    try:
+                        call(*args) if turn is None else turn()
+                    finally:
+                        if self._after is not None:
+                            self._after()
                 except Exception:
                     log.exception("a routing turn failed; its call ends, the others go on")
+                if not self._pending:
+                    return
+                turn = self._pending.popleft()
         finally:
             self._dispatching = False
 

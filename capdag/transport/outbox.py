@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 
 import trio
@@ -40,18 +41,20 @@ class ByteQueue:
         """Write or queue `pieces`, of which none is empty. After the end they are ignored."""
         if self._closed or self.error is not None or not pieces:
             return
-        was_empty = not self._queue
-        self._queue.extend(pieces)
-        self.bytes_queued += sum(map(len, pieces))
-        if self._parked and was_empty:
-            self._write_at_once()
-        if self._queue:
-            if self._idle.is_set():
-                self._idle = trio.Event()
-            self._wake.set()
+        left: Sequence[bytes | memoryview] = pieces
+        if self._parked and not self._queue:
+            left = self._write_at_once(pieces)
+            if not left:
+                return
+        self._queue.extend(left)
+        self.bytes_queued += sum(map(len, left))
+        if self._idle.is_set():
+            self._idle = trio.Event()
+        self._wake.set()
 
-    def _write_at_once(self) -> None:
-        """Nothing else is queued and the writer is parked: write what can be written without waiting."""
+    def _write_at_once(self, pieces: Sequence[bytes]) -> Sequence[bytes | memoryview]:
+        """Nothing is queued and the writer is parked: write what can be written without waiting, return the rest."""
+        return pieces
 
     async def _write(self) -> None:
         """Write of a queue that is not empty, waiting if need be; set `error` if that fails."""
@@ -105,8 +108,19 @@ class Outbox(ByteQueue):
         super().__init__()
         self._fd = fd
 
-    def _write_at_once(self) -> None:
-        self._write_some()
+    def _write_at_once(self, pieces: Sequence[bytes]) -> Sequence[bytes | memoryview]:
+        try:
+            written = os.writev(self._fd, pieces[:_MAX_BUFFERS])
+        except BlockingIOError:
+            return pieces
+        except OSError as error:
+            self._break(error)
+            return ()
+        for position, piece in enumerate(pieces):
+            if len(piece) > written:
+                return (memoryview(piece)[written:], *pieces[position + 1 :])
+            written -= len(piece)
+        return ()
 
     async def _write(self) -> None:
         if not self._write_some():

@@ -13,6 +13,7 @@ from struct import Struct
 
 from capdag.errors import RemoteProtocolError
 
+from .chunks import known_streams
 from .codec import inspect
 from .frame import FrameType, MessageId, show_id
 from .framing import PREFIX_SIZE, FrameSplitter, pack, prefix
@@ -55,13 +56,13 @@ class ChunkRun:
     `last_seq` is the highest seq of them, `largest_body` and `largest_payload` the most bytes that one has.
     """
 
-    __slots__ = ("block", "count", "id", "largest_body", "largest_payload", "last_seq", "stream_id", "xid")
+    __slots__ = ("_places", "block", "count", "id", "largest_body", "largest_payload", "last_seq", "stream_id", "xid")
 
     type = FrameType.CHUNK
 
     def __init__(
         self, block: bytes, count: int, rid: MessageId, xid: MessageId | None, stream_id: str | None, last_seq: int,
-        largest_body: int, largest_payload: int,
+        largest_body: int, largest_payload: int, places: ChunkPlaces,
     ) -> None:  # fmt: skip
         self.block = block
         self.count = count
@@ -71,9 +72,13 @@ class ChunkRun:
         self.last_seq = last_seq
         self.largest_body = largest_body
         self.largest_payload = largest_payload
+        self._places = places
 
     def views(self) -> list[FrameView]:
         """Return the frames one by one."""
+        if self.count == 1:
+            body = self.block[PREFIX_SIZE:]
+            return [FrameView(body, self.type, self.id, self.last_seq, self.xid, self.stream_id, None, self._places)]
         return list(map(inspect, FrameSplitter(self.largest_body).feed(self.block)))
 
     def __repr__(self) -> str:
@@ -104,17 +109,20 @@ def write_parcels(parcels: Sequence[Parcel], max_frame: int, pieces: list[bytes]
     try:
         for parcel in parcels:
             if isinstance(parcel, ChunkRun):
-                if parcel.largest_body <= max_frame:
-                    small.append(parcel.block)
-                else:
+                if parcel.largest_body > max_frame:
                     small += (pack(view, max_frame) for view in parcel.views())
-            elif len(parcel.body) < _LARGE:
-                small.append(prefix(parcel, max_frame))
-                small.append(parcel.body)
+                    continue
+                data = parcel.block
             else:
-                pieces.append(b"".join((*small, prefix(parcel, max_frame))))
+                small.append(prefix(parcel, max_frame))
+                data = parcel.body
+            if len(data) < _LARGE:
+                small.append(data)
+                continue
+            if small:
+                pieces.append(b"".join(small))
                 small.clear()
-                pieces.append(parcel.body)
+            pieces.append(data)
     finally:
         if small:
             pieces.append(b"".join(small))
@@ -145,13 +153,15 @@ class BlockReader:
         """
         splitter = self._splitter
         splitter.take(data)
-        while (body := splitter.next()) is not None:
-            view = self._inspect(body)
-            parcels.append(view)
-            if self.runs and view.places is not None and splitter.position + _HEAD_SIZE < len(splitter.data):
-                run = self._follow(view, view.places)
-                if run is not None:
-                    parcels.append(run)
+        while splitter.position < len(splitter.data) or splitter.size:
+            run = self._run() if self.runs and not splitter.size else None
+            if run is not None:
+                parcels.append(run)
+                continue
+            body = splitter.next()
+            if body is None:
+                return
+            parcels.append(self._inspect(body))
 
     def _inspect(self, body: bytes) -> FrameView:
         try:
@@ -164,27 +174,32 @@ class BlockReader:
         """Check a stream that ended: raises RemoteProtocolError if it ended inside a frame."""
         self._splitter.eof()
 
-    def _follow(self, view: FrameView, places: ChunkPlaces) -> ChunkRun | None:
-        """Return the CHUNKs right after `view` that are good because they are equal to it where it counts."""
+    def _run(self) -> ChunkRun | None:
+        """Return the CHUNKs of a known stream that are next, which are good if they equal good ones where it counts."""
         splitter = self._splitter
         data, begin = splitter.data, splitter.position
-        payload, size, index = places
-        count, end, seq, body, largest = _scan(
-            data, begin, view.body[:_PREFIX], view.body[payload + size : index], splitter.max_frame
-        )
-        if not count:
-            return None
-        splitter.skip(end)
-        return ChunkRun(data[begin:end], count, view.id, view.xid, view.stream_id, seq, body, largest)
+        start = data[begin + PREFIX_SIZE : begin + _HEAD_SIZE - 1]
+        for tail, rest, rid, xid, stream_id in known_streams(start, ()):
+            count, end, seq, body, largest, places = _scan(data, begin, (start, tail, rest), splitter.max_frame)
+            if count:
+                splitter.position, splitter.offset = end, splitter.offset + end - begin
+                return ChunkRun(data[begin:end], count, rid, xid, stream_id, seq, body, largest, places)
+        return None
 
 
-def _scan(data: bytes, at: int, start: bytes, tail: bytes, max_frame: int) -> tuple[int, int, int, int, int]:
-    """Go over whole CHUNKs that begin with `start` and have `tail` behind their payload.
+def _scan(
+    data: bytes, at: int, same: tuple[bytes, bytes, bytes], max_frame: int
+) -> tuple[int, int, int, int, int, ChunkPlaces]:
+    """Go over whole CHUNKs that have `same` at their start, behind their payload and behind their checksum.
 
-    Returns how many, where they end, the highest seq, and the bytes of the largest body and payload.
+    Returns how many, where they end, the highest seq, the bytes of the largest body and payload, and the places of the
+    first frame, if there is no other.
     """
     count = last_seq = largest_body = largest = due = before = 0
-    length, has_tail, after_tail = len(data), data.startswith, len(tail)
+    places = (0, 0, 0)
+    first = at + PREFIX_SIZE
+    start, tail, rest = same
+    length, has, after_tail, after_checksum = len(data), data.startswith, len(tail), 10 + len(rest)
     try:
         while at + _HEAD_SIZE < length:
             body, head, seq = _head(data, at)
@@ -200,23 +215,25 @@ def _scan(data: bytes, at: int, start: bytes, tail: bytes, max_frame: int) -> tu
             if not 0 <= size < 0x18:
                 size, payload = _number(data, payload, size)
             index = payload + size + after_tail
-            if not has_tail(tail, payload + size):
+            if not has(tail, payload + size):
                 break
             checksum = index + 1 if data[index] < 0x18 else index + 1 + WIDTHS[data[index]]
-            if not has_tail(_CHECKSUM, checksum) or end != checksum + 10:
+            if not has(_CHECKSUM, checksum) or end != checksum + after_checksum or not has(rest, checksum + 10):
                 break
-            same = 1
+            if not count:
+                places = (payload - first, size, index - first)
+            alike = 1
             if body == before and count >= due and place > at + _HEAD_SIZE:
-                same = _same_columns(data, at, end, (place - 1, payload, payload + size, index + 1, checksum))
-                due = count if same >= _WORTH else count + _SPAN
-            count, at, before = count + same, at + same * (end - at), body
-            seq += same - 1
+                alike = _alike(data, at, end, (place - 1, payload, payload + size, index + 1, checksum))
+                due = count if alike >= _WORTH else count + _SPAN
+            count, at, before = count + alike, at + alike * (end - at), body
+            seq += alike - 1
             last_seq = seq if seq > last_seq else last_seq
             largest_body = body if body > largest_body else largest_body
             largest = size if size > largest else largest
     except (IndexError, KeyError):
         pass  # it ends too early, or holds something else: `inspect` will say
-    return count, at, last_seq, largest_body, largest
+    return count, at, last_seq, largest_body, largest, places
 
 
 def _number(data: bytes, at: int, head: int) -> tuple[int, int]:
@@ -227,7 +244,7 @@ def _number(data: bytes, at: int, head: int) -> tuple[int, int]:
     return int.from_bytes(data[at:end], "big"), end
 
 
-def _same_columns(data: bytes, at: int, end: int, places: tuple[int, int, int, int, int]) -> int:
+def _alike(data: bytes, at: int, end: int, places: tuple[int, int, int, int, int]) -> int:
     """Return how many frames from the good one at `at` are as long as it and equal to it around `places`: the last
     byte of seq, which goes up by one; payload; chunk_index; checksum."""
     seq, payload, tail, index, checksum = (place - at for place in places)
@@ -235,7 +252,8 @@ def _same_columns(data: bytes, at: int, end: int, places: tuple[int, int, int, i
     if not data.startswith(data[at : at + seq], at + _WORTH * stride):
         return 1
     count = min(_SPAN - data[at + seq], (len(data) - at) // stride)
-    for place in (*range(seq), *range(seq + 1, payload), *range(tail, index), checksum, checksum + 1):
+    rest = range(checksum + 10, stride)
+    for place in (*range(seq), *range(seq + 1, payload), *range(tail, index), checksum, checksum + 1, *rest):
         column = data[at + place : at + count * stride : stride]
         if not _SAME[column[0]].startswith(column):
             count = len(column) - len(column.lstrip(column[:1]))

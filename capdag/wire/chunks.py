@@ -34,6 +34,7 @@ _SPLICED = (0, 1, 2, 3, 6, 11, 14, 16, 13)
 """The keys as a router leaves them that added a routing id."""
 
 _known: dict[bytes, list[_Stream]] = {}
+known_streams = _known.get
 """Streams by the first `_PREFIX` bytes of their CHUNKs: those of one request's direction share them."""
 
 _MAX_REQUESTS = 1024

@@ -76,11 +76,6 @@ class FrameSplitter:
         self.offset += PREFIX_SIZE + size
         return data[position:end]
 
-    def skip(self, end: int) -> None:
-        """Go on at `end` in `data`: the frames up to there have been seen."""
-        self.offset += end - self.position
-        self.position = end
-
     def _bad_length(self, size: int, shown: bytes) -> RemoteProtocolError:
         return RemoteProtocolError(
             f"frame length {size} at stream offset {self.offset} is not within 1..{self.max_frame}; "

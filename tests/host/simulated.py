@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import trio
@@ -19,6 +19,7 @@ from capdag.host.lifecycle import State
 from capdag.host.process import Process
 from capdag.host.runtime import HostRuntime
 from capdag.wire import (
+    DEFAULT_LIMITS,
     REQUEST,
     RESPONSE,
     TERMINAL_TYPES,
@@ -37,10 +38,12 @@ from capdag.wire import (
     end_frame,
     err_frame,
     log_frame,
+    pack,
     policy_frame,
     read_cancel,
     view_of,
 )
+from capdag.wire.blocks import BlockReader, Parcel
 from capdag.wire.manifest import read_manifest
 from tests.misbehave import manifest
 
@@ -48,6 +51,13 @@ CAPS = ("cap:a", "cap:b", "cap:c")
 """One for each simulated cartridge; each calls the others."""
 
 NO_LUCK = Failure("HANDLER_ERROR", AttributionClass.INTERNAL, "no luck")
+
+
+def as_a_link_reads(frames: Sequence[FrameView]) -> list[Parcel]:
+    """Return frames as a link over descriptors delivers them."""
+    parcels: list[Parcel] = []
+    BlockReader(runs=True).feed(b"".join(pack(view, DEFAULT_LIMITS.max_frame) for view in frames), parcels)
+    return parcels
 
 
 class Flow:
@@ -288,4 +298,4 @@ class SimulatedProcess(Process):
 
     def say_as_is(self, *frames: Frame) -> None:
         if frames and not self.over.is_set():
-            self._keeper.received(self, [view_of(frame) for frame in frames])
+            self._keeper.received(self, as_a_link_reads([view_of(frame) for frame in frames]))

@@ -28,11 +28,19 @@ from capdag.wire import (
     credit_frame,
     err_frame,
 )
-from tests.host.simulated import CAPS, NO_LUCK, Flow, Grants, SimulatedProcess
+from tests.host.simulated import CAPS, NO_LUCK, Flow, Grants, SimulatedProcess, as_a_link_reads
 
 SETTINGS = HostSettings(
     first_pause=0.05, longest_pause=0.2, idle_timeout=2.0, heartbeat_interval=3, heartbeat_timeout=1
 )
+
+
+class AsALinkReads:
+    """Gives a host the relay's frames as a link over descriptors does."""
+
+    def __init__(self, host: HostRuntime) -> None:
+        self.deliver = lambda batch: host.receiver.deliver_parcels(as_a_link_reads(batch))
+        self.closed = host.receiver.closed
 
 
 class Requester:
@@ -41,16 +49,23 @@ class Requester:
     def __init__(self, switch: Switch, cap: str, random: Random) -> None:
         self.random = random
         self.came: list[FrameView] = []
-        self.request: Request = switch.open_request(cap, self.came.extend)
-        self.body = Flow(self.request.rid, None, self.request.limits.initial_credit)
-        self.grants = Grants(self.request.limits.initial_credit)
         self.seen = 0
+        self.admitted = False
+        self.grants = Grants(0)
+        self.request: Request = switch.open_request(cap, self.came.extend, admitted=self._go)
+
+    def _go(self, request: Request) -> None:
+        self.admitted = True
+        self.body = Flow(request.rid, None, request.limits.initial_credit)
+        self.grants = Grants(request.limits.initial_credit)
 
     @property
     def terminals(self) -> list[FrameView]:
         return [view for view in self.came if view.type in TERMINAL_TYPES]
 
     def step(self) -> None:
+        if not self.admitted:
+            return
         for view in self.came[self.seen :]:
             if view.type is FrameType.CHUNK:
                 self.grants.took(view)
@@ -91,7 +106,7 @@ async def simulated_hosts(switch: Switch, random: Random, split: bool, misdeeds:
             ours, theirs = local_link_pair(f"host{number}")
             host = HostRuntime(part, theirs, None, SETTINGS)
             host._x.launch = _launcher(host, random, misdeeds, all_grants)
-            theirs.connect(host.receiver)
+            theirs.connect(AsALinkReads(host))
             ours.connect(switch.attach(ours, f"host{number}"))
             await nursery.start(host.run)
             hosts.append(host)

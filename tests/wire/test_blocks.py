@@ -9,8 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
-from capdag.wire import DEFAULT_LIMITS, Frame, FrameType, MessageId, encode_value, fnv1a_64, pack, view_of
+from capdag.wire import (
+    DEFAULT_LIMITS,
+    Frame,
+    FrameType,
+    MessageId,
+    encode_value,
+    fnv1a_64,
+    pack,
+    view_of,
+    with_routing_id,
+)
 from capdag.wire.blocks import BlockReader, ChunkRun, Parcel, single_frames, write_parcels
+from capdag.wire.chunks import forget_streams
+
+
+@pytest.fixture(autouse=True)
+def _strange_streams() -> None:
+    forget_streams()
+
 
 MAX_FRAME = DEFAULT_LIMITS.max_frame
 RIDS = (bytes(16), b"r" * 16, 7)
@@ -24,6 +41,15 @@ def chunk(rid: MessageId, seq: int, index: int, size: int, *, stream: str = "s",
             checksum=fnv1a_64(payload), routing_id=xid,
         )
     )  # fmt: skip
+
+
+def spliced(rid: MessageId, seq: int, index: int, size: int) -> bytes:
+    """Return a CHUNK to which a router has added a routing id."""
+    payload = encode_value(bytes(size))
+    view = view_of(
+        Frame(FrameType.CHUNK, rid, seq, stream_id="s", payload=payload, chunk_index=index, checksum=fnv1a_64(payload))
+    )
+    return pack(with_routing_id(view, 7), MAX_FRAME)
 
 
 def packed(frame: Frame) -> bytes:
@@ -72,9 +98,17 @@ def test_a_run_knows_its_largest_frame() -> None:
     frames = [chunk(RIDS[1], number, number, size) for number, size in enumerate([1, 1, *sizes])]
     run = read(b"".join(frames), runs=True)[0][-1]
     assert isinstance(run, ChunkRun)
-    assert run.count == len(sizes)
+    assert run.count == len(sizes) + 1
     assert run.largest_body == max(map(len, frames)) - 4
     assert run.largest_payload == len(encode_value(bytes(70_000)))
+
+
+def test_frames_with_a_routing_id_behind_their_checksum_come_as_a_run() -> None:
+    frames = [spliced(RIDS[0], number, number, 30) for number in range(600)]
+    run = read(b"".join(frames), runs=True)[0][-1]
+    assert isinstance(run, ChunkRun)
+    assert (run.count, run.xid) == (599, 7)
+    assert facts(b"".join(frames), runs=True) == facts(b"".join(frames), runs=False)
 
 
 def test_numbers_that_fall_back_are_not_lost() -> None:
@@ -117,7 +151,7 @@ def test_any_mix_in_any_pieces_reads_the_same(pieces: list[tuple[object, ...]], 
     assert facts(data, runs=True, step=step) == facts(data, runs=False)
 
 
-@pytest.mark.parametrize("sizes", ["equal", "mixed"])
+@pytest.mark.parametrize("sizes", ["equal", "mixed", "spliced"])
 def test_a_changed_byte_anywhere_is_judged_as_in_a_single_frame(sizes: str) -> None:
     """Every place of one frame in the midst of a run is changed, to several values."""
     chance = random.Random(sizes)
@@ -125,6 +159,9 @@ def test_a_changed_byte_anywhere_is_judged_as_in_a_single_frame(sizes: str) -> N
     if sizes == "mixed":
         after = [chunk(RIDS[0], 71 + number, number, chance.randrange(50)) for number in range(40)]
     frame = chunk(RIDS[0], 70, 30, 30)
+    if sizes == "spliced":
+        all_frames = [spliced(RIDS[0], 40 + number, number, 30) for number in range(71)]
+        before, frame, after = all_frames[:30], all_frames[30], all_frames[31:]
     for place in range(len(frame)):
         for value in {frame[place] ^ 1, chance.randrange(256), 0x17, 0x18, 0xFF}:
             changed = frame[:place] + bytes((value,)) + frame[place + 1 :]
