@@ -107,6 +107,7 @@ class HostConfig(_Table, frozen=True):
     heartbeat_timeout: Seconds | UnsetType = UNSET
     cancel_grace_idle: Seconds | UnsetType = UNSET
     cancel_grace_busy: Seconds | UnsetType = UNSET
+    call_grace: Seconds | UnsetType = UNSET
     stop_grace: Seconds | UnsetType = UNSET
     exit_patience: Seconds | UnsetType = UNSET
     idle_timeout: Seconds | UnsetType = UNSET

@@ -162,12 +162,20 @@ class Endings:
 
     def cancel_call(self, call: OutgoingRow, view: FrameView) -> None:
         """Send the CANCEL of a call on. From here on only its terminal reaches the caller, who no longer grants."""
-        call.cancelled = True
+        if call.cancellation is None:
+            call.cancellation = Cancellation(read_cancel(view.meta), self._x.clock())
         held = call.answer.discard()
         if call.answer.ended:
             self.pass_response(call, held[-1])
         else:
             self._x.up.append(view)
+            call.cartridge.wake()
+
+    def expire_call(self, call: OutgoingRow, reason: CancelReason) -> None:
+        """End a cancelled call whose terminal does not come: not every switch has one for what it could not route."""
+        text = f"{reason.message} (no terminal came within call_grace, {self._x.settings.call_grace:g} s)"
+        self._x.send_err_down(call, reason.failure()._replace(message=text))
+        self.abandon(call, reason)
 
     def fail_call(self, call: OutgoingRow, failure: Failure) -> None:
         """End a call whose rules were broken: ERR to its caller now, CANCEL to its handler."""

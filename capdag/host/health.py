@@ -11,6 +11,7 @@ from capdag.errors import AttributionClass, RemoteProtocolError
 from capdag.wire import Failure, Frame, FrameType, FrameView, failure_of, read_pools, view_of
 
 from .cartridge import Cartridge, Port
+from .endings import Endings
 from .exchange import Exchange, log
 from .lifecycle import Event, State
 
@@ -73,8 +74,9 @@ class Heartbeat:
 class Health:
     """Does what is due for running cartridges."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, endings: Endings) -> None:
         self._x = exchange
+        self._endings = endings
 
     def begin(self, cartridge: Cartridge) -> None:
         """Start the clocks of a process that has become ready."""
@@ -87,7 +89,8 @@ class Health:
         """Return when `check` has to be called next."""
         beat = cartridge.heartbeat.due if cartridge.heartbeat is not None else math.inf
         leave = self._retire_deadline(cartridge)
-        return min(beat, self._cancel_deadline(cartridge), self._idle_deadline(cartridge), leave)
+        cancels = min(self._cancel_deadline(cartridge), self._call_deadline(cartridge))
+        return min(beat, cancels, self._idle_deadline(cartridge), leave)
 
     def check(self, cartridge: Cartridge) -> None:
         """Probe, mark, heal, kill or stop, as the time says."""
@@ -96,6 +99,8 @@ class Health:
             return
         if cartridge.heartbeat is not None:
             self._beat(cartridge, cartridge.heartbeat, now)
+        if now >= self._call_deadline(cartridge):
+            self._expire_calls(cartridge, now)
         if now >= self._cancel_deadline(cartridge):
             text = (
                 f"cartridge {cartridge.id!r} did not end a cancelled request in time (cancel_grace_idle "
@@ -195,6 +200,16 @@ class Health:
         settings = self._x.settings
         busy = len(since) < len(served)
         return min(since) + (settings.cancel_grace_busy if busy else settings.cancel_grace_idle)
+
+    def _call_deadline(self, cartridge: Cartridge) -> float:
+        """Return when a cancelled call has waited for its terminal for long enough."""
+        since = [call.cancellation.since for call in cartridge.calls.values() if call.cancellation is not None]
+        return min(since, default=math.inf) + self._x.settings.call_grace
+
+    def _expire_calls(self, cartridge: Cartridge, now: float) -> None:
+        for call in list(cartridge.calls.values()):
+            if call.cancellation is not None and now >= call.cancellation.since + self._x.settings.call_grace:
+                self._endings.expire_call(call, call.cancellation.reason)
 
     def _retire(self, cartridge: Cartridge, port: Port) -> None:
         if cartridge.is_idle:

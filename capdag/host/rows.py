@@ -70,9 +70,10 @@ class OutgoingRow:
 
     `body` goes to the relay, `answer` to the cartridge. `xid` is known once a frame came back. `served` is the row of
     the same request where it is served on this host too; `body_terminal` is then recognised when it comes back.
+    `cancellation`: nothing but the terminal reaches the caller.
     """
 
-    __slots__ = ("answer", "body", "body_terminal", "cancelled", "cartridge", "parent", "rid", "served", "xid")
+    __slots__ = ("answer", "body", "body_terminal", "cancellation", "cartridge", "parent", "rid", "served", "xid")
 
     def __init__(self, rid: MessageId, cartridge: Cartridge, parent: IncomingRow | None, relay: Limits) -> None:
         self.rid = rid
@@ -81,11 +82,16 @@ class OutgoingRow:
         self.parent = parent
         self.served: IncomingRow | None = None
         self.body_terminal: FrameView | None = None
-        self.cancelled = False
+        self.cancellation: Cancellation | None = None
         self.body = Flow()
         self.answer = Flow()
         _bind_upward(self.body, cartridge.limits, relay, cartridge.max_streams)
         self.answer.hold = Hold(cartridge.limits.initial_credit)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once a CANCEL has gone out for it."""
+        return self.cancellation is not None
 
 
 def _bind_upward(flow: Flow, process: Limits, relay: Limits, max_streams: int) -> None:

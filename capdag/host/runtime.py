@@ -70,7 +70,7 @@ class HostRuntime:
         self._echo = _identity_cartridge(self.settings)
         self._echo.port = IdentityEcho(self._echoed, self.settings.limits.initial_credit)
         self._endings = Endings(self._x)
-        self._health = Health(self._x)
+        self._health = Health(self._x, self._endings)
         self._relay_side = RelaySide(self._x, self._endings, self._sessions.keys(), self._echo)
         self._cartridge_side = CartridgeSide(self._x, self._endings, self._health)
         self._departures = Departures(self._x, self._endings, self._roster, self._relay_side.unusable)

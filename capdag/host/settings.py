@@ -64,6 +64,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For the terminal of a cancelled request when its process holds nothing else; then the process is killed."""
     cancel_grace_busy: float = 30.0
     """The same when the process serves other requests, which the kill would abort."""
+    call_grace: float = 60.0
+    """For the terminal of a call that a cartridge made and that was cancelled; longer than a switch's own deadline."""
     stop_grace: float = 4.0
     """For a process to end, half of it after its stdin has closed and half after SIGTERM, before it is killed."""
     exit_patience: float = 0.5

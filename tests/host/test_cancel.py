@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import trio
 
@@ -141,6 +142,22 @@ async def test_cancel_is_cascaded_to_the_calls_of_the_request(link: str, force_k
             assert it.protocol["outgoing_rids"] == 1
             it.relay.fail(cancels[0].id, xid=9)
         await it.relay.until(lambda: it.protocol["outgoing_rids"] == 0)
+
+
+@LINKS
+async def test_cancelled_call_without_terminal_is_ended_by_the_host(link: str) -> None:
+    """H55: its process would never be idle again."""
+    async with bench(record(), link=link, settings=msgspec.structs.replace(QUICK, call_grace=0.3)) as it:
+        it.relay.loops = False
+        call = it.relay.call(CALL).body(b"x")
+        await it.relay.until(lambda: len(it.relay.loose) == 5)
+        call.cancel(DEADLINE)
+        await call.failed("DEADLINE_EXCEEDED")
+        assert (it.protocol["outgoing_rids"], it.cartridge()["calls"]) == (1, 1)
+        await it.relay.until(lambda: (it.protocol["outgoing_rids"], it.cartridge()["calls"]) == (0, 0))
+        assert [view.type for view in it.relay.loose].count(FrameType.CANCEL) == 1
+        it.relay.fail(it.relay.loose[0].id, xid=9)
+        await it.relay.until(lambda: it.protocol["stragglers"]["total"] >= 1)
 
 
 @LINKS

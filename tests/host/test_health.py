@@ -10,6 +10,7 @@ import pytest
 
 from capdag.host import HostSettings
 from capdag.host.cartridge import Cartridge
+from capdag.host.endings import Endings
 from capdag.host.exchange import Exchange
 from capdag.host.health import Health, Heartbeat, Pulse
 from capdag.wire import Failure, Frame, FrameType, view_of
@@ -161,7 +162,8 @@ class StuckPort:
 def test_cartridge_that_beats_and_does_not_read_is_owed_one_reply() -> None:
     """H31."""
     exchange = Exchange(HostSettings(), lambda: 0.0, lambda: 0.0)
-    health, cartridge, port = Health(exchange), Cartridge(record(), HostSettings()), StuckPort()
+    health = Health(exchange, Endings(exchange))
+    cartridge, port = Cartridge(record(), HostSettings()), StuckPort()
     cartridge.port = port
     for number in range(100):
         health.heard(cartridge, view_of(Frame(FrameType.HEARTBEAT, number)))
