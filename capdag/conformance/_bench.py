@@ -68,9 +68,14 @@ class Bench:
             session = None
         if session is None:
             self._check_speech()
-            session = self._shared[limits] = Session(self._starter.start, self.settings, limits, self.breaches.append)
+            session = Session(self._starter.start, self.settings, limits, self.breaches.append)
             await self._nursery.start(session.keep)
-            await self._shake_hands(session)
+            try:
+                await self._shake_hands(session)
+                self._shared[limits] = session
+            finally:
+                if limits not in self._shared:
+                    await session.end()
         return session
 
     async def end(self) -> None:

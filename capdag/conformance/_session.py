@@ -60,6 +60,7 @@ class Session:
         self.hello: CartridgeHello | None = None
         self.hello_seconds = 0.0
         self.identity_error = ""
+        self.identity_breach: Breach | None = None
         self.watch = Watch(self._send_judged, report)
         self.target: Target
         self._launch = launch
@@ -199,10 +200,12 @@ class Session:
         """HELLO, identity and, unless told otherwise, POLICY: what a host does before the first request."""
         await self.greet()
         nonce = os.urandom(_NONCE_SIZE)
-        try:
-            self.identity_error = await self.identify(identity_request(uuid.uuid4().bytes, nonce), IdentityCheck(nonce))
-        except BreachError as error:
-            self.identity_error = str(error)
+        if self.limits.max_chunk >= _NONCE_SIZE:  # else the check itself would be too long a CHUNK
+            frames = identity_request(uuid.uuid4().bytes, nonce)
+            try:
+                self.identity_error = await self.identify(frames, IdentityCheck(nonce))
+            except BreachError as error:
+                self.identity_breach = error.breach
         self.watch.prove()
         if policy:
             self.say_policy(NetworkPolicy.OFFLINE)
@@ -294,12 +297,16 @@ class Session:
             Frame(FrameType.STREAM_START, exchange.rid, stream_id=stream, media_urn=media, is_sequence=False),
         )
 
-    async def write(self, exchange: Exchange, index: int, payload: bytes, stream: str = INPUT) -> None:
+    async def write(
+        self, exchange: Exchange, index: int, payload: bytes, stream: str = INPUT, *, seconds: float | None = None
+    ) -> None:
         """Send one CHUNK under credit; nothing once the answer has ended. Raises BreachError for the case
         `credit-grants` if no grant comes."""
         window = exchange.windows[stream]
         try:
-            await self.until(lambda: window.remaining > 0 or not exchange.live or bool(exchange.fault), "a grant")
+            await self.until(
+                lambda: window.remaining > 0 or not exchange.live or bool(exchange.fault), "a grant", seconds
+            )
         except CaseFailed as error:
             if self._closed:
                 raise
@@ -317,11 +324,13 @@ class Session:
         """End the body."""
         self.flow(exchange, body_end_frame(exchange.rid))
 
-    async def give(self, exchange: Exchange, media: str, payloads: Sequence[bytes]) -> None:
-        """Send a body of one argument, under credit."""
+    async def give(
+        self, exchange: Exchange, media: str, payloads: Sequence[bytes], seconds: float | None = None
+    ) -> None:
+        """Send a body of one argument, under credit; a grant may take `seconds`."""
         self.open(exchange, media)
         for index, payload in enumerate(payloads):
-            await self.write(exchange, index, payload)
+            await self.write(exchange, index, payload, seconds=seconds)
         if exchange.live:
             self.close(exchange, len(payloads))
             self.finish(exchange)

@@ -165,5 +165,4 @@ class Watch:
             return
         if window.remaining + credit > window.initial:
             self.note("credit-excess", f"{show(view)} grants more CHUNKs than were sent")
-        else:
-            window.grant(credit)
+        window.grant(credit)

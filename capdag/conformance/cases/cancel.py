@@ -65,6 +65,7 @@ async def cancel_reason(bench: Bench) -> None:
 async def cancel_blocked(bench: Bench) -> None:
     session = await bench.shared(LIMITS)
     async with starved(bench, session) as exchange:
+        await session.settle()
         session.cancel(exchange, USER_CANCEL)
         await bench.cancelled(session, exchange, "CANCELLED", AttributionClass.USER)
         await session.lives_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -14,8 +15,10 @@ from .._case import BreachError, CaseFailed, CaseSkipped, case
 from .._exchange import Exchange
 from .._session import Session, payloads_of
 
-_WINDOWS = 4
-"""How many of them a case sends."""
+_WINDOWS = 3
+"""How many of them are sent: the first goes out, the second by a grant, the third by one that is not clamped."""
+
+_MANY = 5
 
 LIMITS = DEFAULT_LIMITS._replace(max_chunk=SMALL, initial_credit=4)
 """CHUNKs so small that an echo cannot join what it is given into less than a window of them."""
@@ -29,7 +32,7 @@ async def starved(bench: Bench, session: Session) -> AsyncIterator[Exchange]:
     size, window = min(SMALL, session.limits.max_chunk), session.limits.initial_credit
     data = bytes(_WINDOWS * window * size)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(session.give, exchange, bench.roles.echo.media, payloads_of(data, size))
+        nursery.start_soon(session.give, exchange, bench.roles.echo.media, payloads_of(data, size), math.inf)
         await session.until(
             lambda: exchange.chunks >= window or not exchange.live or exchange.fault is not None,
             f"the first window of {window} CHUNKs",
@@ -87,6 +90,9 @@ async def credit_again(bench: Bench) -> None:
 async def credit_clamp(bench: Bench) -> None:
     session = await bench.shared(LIMITS)
     async with starved(bench, session) as exchange:
+        await session.settle()
+        if exchange.fault is not None:
+            raise BreachError(exchange.fault)
         window = session.limits.initial_credit
         exchange.blame["credit-window"] = "credit-clamp"
         session.grant(exchange, 2 * window)
@@ -104,7 +110,7 @@ async def credit_clamp(bench: Bench) -> None:
     remedy="grant with credit_dir request, the stream's id and the request's RID, as soon as half a window was used",
 )
 async def credit_grants(bench: Bench) -> None:
-    await bench.echo(await bench.shared(LIMITS), bytes(_WINDOWS * LIMITS.initial_credit * SMALL))
+    await bench.echo(await bench.shared(LIMITS), bytes(_MANY * LIMITS.initial_credit * SMALL))
 
 
 @case(

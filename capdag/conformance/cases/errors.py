@@ -126,12 +126,12 @@ async def bad_count(bench: Bench) -> None:
 
 @case(
     "bad-order",
-    "a CHUNK after STREAM_END ends the request with PROTOCOL_VIOLATION",
+    "a CHUNK of a stream that was never opened ends its request with PROTOCOL_VIOLATION",
     "wire.md L22",
-    remedy="a stream that has ended takes nothing more",
+    remedy="look the stream_id up among the request's open streams",
 )
 async def bad_order(bench: Bench) -> None:
-    await _broken(bench, _chunk(), Frame(FrameType.STREAM_END, 0, stream_id=INPUT, chunk_count=1), _chunk(1))
+    await _broken(bench, _chunk(), chunk_frame(0, 0, encode_value(b"data"), "another"))
 
 
 @case(

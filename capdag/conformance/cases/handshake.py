@@ -16,7 +16,7 @@ from capdag.wire import (
 )
 
 from .._bench import Bench, check_err
-from .._case import CaseFailed, CaseSkipped, case
+from .._case import BreachError, CaseFailed, CaseSkipped, case
 
 _LEAST_QUIET = 0.3
 
@@ -43,7 +43,7 @@ async def hello(bench: Bench) -> None:
 async def hello_first(bench: Bench) -> None:
     started = (await bench.shared()).hello_seconds
     async with bench.start() as session:
-        await session.until_quiet(max(_LEAST_QUIET, 1.5 * started) if started else 0)
+        await session.until_quiet(max(_LEAST_QUIET, 1.5 * started))
         await session.greet()
 
 
@@ -99,6 +99,8 @@ async def hello_pools(bench: Bench) -> None:
 )
 async def identity(bench: Bench) -> None:
     async with bench.session(policy=False) as session:
+        if session.identity_breach is not None:
+            raise BreachError(session.identity_breach)
         if session.identity_error:
             raise CaseFailed(session.identity_error)
 

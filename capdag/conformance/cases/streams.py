@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import trio
-
-from capdag.wire import DEFAULT_LIMITS, IDENTITY_CAP
+from capdag.wire import DEFAULT_LIMITS, IDENTITY_CAP, encode_value
 
 from .._bench import SMALL, Bench
 from .._case import CaseFailed, CaseSkipped, case
@@ -12,6 +10,7 @@ from .credit import LIMITS
 
 _LEAST_FRAME = 16_384
 _AT_ONCE = 8
+_MANY = 7
 _SMALL_CHUNK = 100
 
 
@@ -54,7 +53,7 @@ async def worker(bench: Bench) -> None:
     remedy="go on reading while the answer waits for credit, and grant what has been used",
 )
 async def beyond_window(bench: Bench) -> None:
-    await bench.echo(await bench.shared(LIMITS), bytes(range(256)) * (10 * LIMITS.initial_credit * SMALL // 256))
+    await bench.echo(await bench.shared(LIMITS), bytes(range(256)) * (_MANY * LIMITS.initial_credit * SMALL // 256))
 
 
 @case(
@@ -291,10 +290,17 @@ async def log_meta(bench: Bench) -> None:
 )
 async def concurrent(bench: Bench) -> None:
     session = await bench.shared()
-    data = [bytes([number]) * (3 * SMALL) for number in range(_AT_ONCE)]
-    async with trio.open_nursery() as nursery:
-        for one in data:
-            nursery.start_soon(bench.echo, session, one)
+    exchanges = [bench.open(session) for _ in range(_AT_ONCE)]
+    for index in range(3):
+        for number, exchange in enumerate(exchanges):
+            await session.write(exchange, index, encode_value(bytes([number]) * 100))
+    for exchange in exchanges:
+        session.close(exchange, 3)
+        session.finish(exchange)
+    for number, exchange in enumerate(exchanges):
+        await bench.succeeded(session, exchange)
+        if bench.exact and exchange.data != bytes([number]) * 300:
+            raise CaseFailed("one request's bytes came back to another, or not at all")
 
 
 CASES = (
