@@ -113,7 +113,8 @@ class SwitchMachine(RuleBasedStateMachine):
         self.errors = Errors()
         logging.getLogger("capdag").addHandler(self.errors)
         limits = DEFAULT_LIMITS._replace(initial_credit=4)
-        self.switch = Switch(SwitchSettings(limits=limits, table_limit=TABLE_LIMIT), lambda: self.now)
+        settings = SwitchSettings(limits=limits, table_limit=TABLE_LIMIT, max_queued=4, queue_timeout=90.0)
+        self.switch = Switch(settings, lambda: self.now)
         self.peers: dict[str, Peer] = {}
         self.old: list[Peer] = []
         self.callers: list[tuple[Request, Recorder]] = []
@@ -130,9 +131,12 @@ class SwitchMachine(RuleBasedStateMachine):
         near.connect(self.switch.attach(near, name))
         self._notify(name, CAPS[name])
 
-    def _notify(self, name: str, caps: Sequence[str]) -> None:
+    def _notify(self, name: str, caps: Sequence[str], size: int = 2, running: bool = True) -> None:
         limits = DEFAULT_LIMITS._replace(initial_credit=WINDOWS[name], max_frame=400)
-        self.peers[name].send(notify_frame(limits, [install(*caps)] if caps else []))
+        record = install(*caps)
+        pools = {pool: {**state, "configured": size} for pool, state in record["runtime_stats"]["pools"].items()}
+        record["runtime_stats"] = {"running": running, "pools": pools}
+        self.peers[name].send(notify_frame(limits, [record] if caps else []))
 
     def _id(self, peer: Peer, pick: int) -> tuple[Any, Any]:
         """An id the host has seen, or one of a call it made, or one of nobody."""
@@ -141,11 +145,11 @@ class SwitchMachine(RuleBasedStateMachine):
 
     # Callers
 
-    @rule(cap=CAP, preferred=st.none() | CAP)
-    def open(self, cap: str, preferred: str | None) -> None:
+    @rule(cap=CAP, preferred=st.none() | CAP | NAMES, caller=st.sampled_from(["x", "y"]))
+    def open(self, cap: str, preferred: str | None, caller: str) -> None:
         recorder = Recorder()
         try:
-            request = self.switch.open_request(cap, recorder, preferred)
+            request = self.switch.open_request(cap, recorder, preferred, caller=caller)
         except RequestFailedError as error:
             self.refused[error.code] += 1
             self.forgotten.append(recorder)
@@ -156,13 +160,15 @@ class SwitchMachine(RuleBasedStateMachine):
     @rule(pick=NUMBER, frames=st.integers(1, 9), stream=STREAMS)
     def send_body(self, pick: int, frames: int, stream: str) -> None:
         request, _ = self.callers[pick % len(self.callers)]
-        request.send(body(request.rid, *([b"\x40"] * 5), stream_id=stream)[:frames])
+        if not request.waiting:
+            request.send(body(request.rid, *([b"\x40"] * 5), stream_id=stream)[:frames])
 
     @precondition(lambda self: self.callers)
     @rule(pick=NUMBER, credit=NUMBER, stream=STREAMS)
     def grant(self, pick: int, credit: int, stream: str) -> None:
         request, _ = self.callers[pick % len(self.callers)]
-        request.send([credit_frame(request.rid, stream, credit, RESPONSE)])
+        if not request.waiting:
+            request.send([credit_frame(request.rid, stream, credit, RESPONSE)])
 
     @precondition(lambda self: self.callers)
     @rule(pick=NUMBER, force_kill=st.booleans())
@@ -186,7 +192,9 @@ class SwitchMachine(RuleBasedStateMachine):
     def host_grants(self, name: str, pick: int, with_xid: bool, direction: str, credit: int, stream: str) -> None:
         peer = self.peers[name]
         rid, xid = self._id(peer, pick)
-        peer.send(credit_frame(rid, stream, credit, direction, xid=xid if with_xid else None))
+        frame = credit_frame(rid, stream, credit, REQUEST, xid=xid if with_xid else None)
+        frame.meta = {"credit_dir": direction}
+        peer.send(frame)
 
     @rule(
         name=NAMES, pick=NUMBER, with_xid=st.booleans(),
@@ -230,9 +238,9 @@ class SwitchMachine(RuleBasedStateMachine):
 
     # Links and time
 
-    @rule(name=NAMES, caps=st.sets(CAP))
-    def notify(self, name: str, caps: set[str]) -> None:
-        self._notify(name, sorted(caps))
+    @rule(name=NAMES, caps=st.sets(CAP), size=st.integers(0, 3), running=st.booleans())
+    def notify(self, name: str, caps: set[str], size: int, running: bool) -> None:
+        self._notify(name, sorted(caps), size, running)
 
     @rule(name=NAMES, how=st.sampled_from(["close", "nonsense", "bad notice"]), again=st.booleans())
     def lose(self, name: str, how: str, again: bool) -> None:
@@ -275,7 +283,7 @@ class SwitchMachine(RuleBasedStateMachine):
     @invariant()
     def no_turn_has_failed(self) -> None:
         assert self.errors.messages == []
-        assert self.refused.keys() <= {"NO_HANDLER", "TABLE_FULL"}
+        assert self.refused.keys() <= {"NO_HANDLER", "TABLE_FULL", "QUEUE_FULL"}
         assert all(recorder.types == [] for recorder in self.forgotten)
 
     @invariant()
@@ -284,13 +292,26 @@ class SwitchMachine(RuleBasedStateMachine):
         active = requests["active"]
         assert len(active) <= TABLE_LIMIT
         assert requests["total_registered"] == len(active) + sum(requests["terminated_by_kind"].values())
-        assert len(self.switch.alarms) == sum(row["phase"] == "cancelled" for row in active)
+        cancelled = sum(row["phase"] == "cancelled" for row in active)
+        queue = self.switch._queue
+        assert len(self.switch.alarms) == cancelled + len(queue) + len(queue._tellings) + len(queue._outages)
+        assert set(queue._tellings) | set(queue._outages) <= set(queue._admission.waiting)
         waiting = sum(not recorder.terminals for _, recorder in self.callers)
         assert waiting == sum(not request.ended for request, _ in self.callers)
+
+    @invariant()
+    def slots_are_those_of_live_requests(self) -> None:
+        snapshot = self.switch.snapshot()
+        hosts = [host["pools"] for host in snapshot["hosts"].values() if host["state"] != "dead"]
+        held = sum(pools["cart"]["all"]["active"] for pools in hosts if pools)
+        assert held == sum(not row["is_peer"] for row in snapshot["requests"]["active"])
+        assert not any(line.room() for line in self.switch._queue._admission.waiting)
+        assert snapshot["queue"]["waiting"] == sum(request.waiting for request, _ in self.callers)
 
     def teardown(self) -> None:
         for peer in self.peers.values():
             peer.link.close()
+        self.wait(61.0)
         self.no_turn_has_failed()
         self.one_terminal_and_it_is_the_last()
         assert self.switch.snapshot()["requests"]["active"] == []
