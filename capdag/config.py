@@ -120,6 +120,20 @@ class HostConfig(_Table, frozen=True):
     debt_limit: Count | UnsetType = UNSET
 
 
+class SwitchConfig(_Table, frozen=True):
+    """`[switch]`: the settings of `capdag.relay.SwitchSettings`, in seconds and counts."""
+
+    notify_timeout: Seconds | UnsetType = UNSET
+    identity_timeout: Seconds | UnsetType = UNSET
+    max_unproved: Count | UnsetType = UNSET
+    cancel_deadline: Seconds | UnsetType = UNSET
+    table_limit: Count | UnsetType = UNSET
+    max_queued: Count | UnsetType = UNSET
+    queue_timeout: Seconds | UnsetType = UNSET
+    outage_grace: Seconds | UnsetType = UNSET
+    position_interval: Seconds | UnsetType = UNSET
+
+
 class ModelConfig(_Table, frozen=True):
     """`[models.overrides."ID"]`: what differs for one model from `[models]`."""
 
@@ -162,6 +176,7 @@ class Config(_Table, frozen=True):
 
     gateway: GatewayConfig = GatewayConfig()
     host: HostConfig = HostConfig()
+    switch: SwitchConfig = SwitchConfig()
     models: ModelsConfig = ModelsConfig()
     trace: TraceConfig = TraceConfig()
     cartridge: list[CartridgeConfig] = []

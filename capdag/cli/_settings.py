@@ -22,7 +22,7 @@ def host_settings(config: Config) -> HostSettings:
 
 def switch_settings(config: Config) -> SwitchSettings:
     """Return the switch's settings: it tells every host the network policy."""
-    return SwitchSettings(policy=NetworkPolicy(config.host.policy))
+    return SwitchSettings(policy=NetworkPolicy(config.host.policy), **given(config.switch))
 
 
 def models_folder(config: Config) -> Path:

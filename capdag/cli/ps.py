@@ -16,6 +16,7 @@ from ._query import NoServerError, ask_ps, ask_reset, something_listens
 _COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "LAST TROUBLE")
 
 _LINK_COLUMNS = ("LINK", "STATE", "LAST TROUBLE")
+_QUEUE_COLUMNS = ("QUEUED FOR", "WAITING", "LONGEST WAIT", "")
 
 Answers = Mapping[str, Mapping[str, Any]]
 """What each server runs, by the name of its admin socket: the port, or that of a host process."""
@@ -100,6 +101,9 @@ def _show(servers: Answers) -> None:
         rows += [row for host, facts in far.items() for row in _far_rows(host, facts)]
         click.echo(_title(name))
         _print(_COLUMNS, rows)
+        queue = list(_queue_rows(answer))
+        if queue:
+            _print(_QUEUE_COLUMNS, queue)
         if "links" in answer:
             _print(_LINK_COLUMNS, list(_link_rows(answer)))
 
@@ -141,6 +145,13 @@ def _link_rows(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for name, facts in hosts.items():
         if name not in known:
             yield (name, facts["state"], facts["reason"])
+
+
+def _queue_rows(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each cap whose requests wait at the switch of the answering process."""
+    for cap, line in answer.get("switch", {}).get("queue", {}).get("lines", {}).items():
+        state = "no host offers it" if line["outage"] else ""
+        yield (cap, str(line["waiting"]), f"{line['longest_wait_ms'] / 1000:.1f} s", state)
 
 
 def _title(server: str) -> str:

@@ -16,11 +16,12 @@ from capdag.cli import main
 from capdag.cli._folders import FolderError, runtime_folder
 from capdag.cli._http import gateway_settings, shutdown_limit
 from capdag.cli._settings import host_settings, switch_settings
-from capdag.config import Config, GatewayConfig, HostConfig
+from capdag.config import Config, GatewayConfig, HostConfig, SwitchConfig
 from capdag.errors import ConfigError
 from capdag.gateway import GatewaySettings
 from capdag.host import HostSettings
 from capdag.models import DEFAULT_MODEL
+from capdag.relay import SwitchSettings
 from capdag.wire import NetworkPolicy
 
 COMMANDS = ("serve", "ps", "call", "explain", "models", "host", "gateway")
@@ -183,16 +184,18 @@ def test_the_file_has_every_setting_of_the_rooms_and_no_other() -> None:
     own = {"host", "port", "without_keys", "links"}
     assert set(GatewayConfig.__struct_fields__) - own == set(GatewaySettings._fields)
     assert set(HostConfig.__struct_fields__) - own == set(HostSettings.__struct_fields__) - {"limits"}
+    assert set(SwitchConfig.__struct_fields__) == set(SwitchSettings._fields) - {"limits", "policy"}
 
 
 def test_settings_reach_their_rooms() -> None:
     config = Config(
         gateway=GatewayConfig(write_deadline=3, allowed_hosts=("models.lan",)),
         host=HostConfig(policy="offline", idle_timeout=60),
+        switch=SwitchConfig(max_queued=9),
     )
     assert gateway_settings(config) == GatewaySettings(write_deadline=3, allowed_hosts=("models.lan",))
     assert host_settings(config) == HostSettings(policy=NetworkPolicy.OFFLINE, idle_timeout=60)
-    assert switch_settings(config).policy is NetworkPolicy.OFFLINE
+    assert switch_settings(config) == SwitchSettings(policy=NetworkPolicy.OFFLINE, max_queued=9)
 
 
 def test_a_shutdown_has_less_than_ten_seconds() -> None:

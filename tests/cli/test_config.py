@@ -63,7 +63,7 @@ def test_every_table_is_read() -> None:
     ("text", "message"),
     [
         ("[gatway]", "gatway: unknown key; did you mean gateway?"),
-        ("zebra = 1", "zebra: unknown key; known here: gateway, host, models, cartridge"),
+        ("zebra = 1", "zebra: unknown key; known here: gateway, host, switch, models, trace, cartridge"),
         ("[gateway]\nprot = 1", "gateway.prot: unknown key; did you mean port?"),
         ('[gateway]\nport = "x"', 'gateway.port = "x": expected a whole number, got text'),
         ("[gateway]\nport = 99999", "gateway.port = 99999: expected a whole number <= 65535"),
