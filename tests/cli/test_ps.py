@@ -27,4 +27,4 @@ async def test_requests_that_wait_are_shown_by_their_cap(
             assert header.split("  ")[1] == "QUEUED FOR"
             assert row.split() == [ECHO, "2", "2.5", "s"]
         _show({"8080": {"switch": switch.snapshot()}})
-        assert capsys.readouterr().out.splitlines()[-1].endswith("s  no host offers it")
+        assert capsys.readouterr().out.splitlines()[-1].endswith("2.5 s         no host offers it")
