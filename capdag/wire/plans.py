@@ -112,3 +112,8 @@ def learn_written(fields: dict[int, Any], body: bytes) -> None:
     if len(plan.pieces) >= _MOST:
         plan.pieces.clear()
     plan.pieces[literals(fields)] = pieces
+
+
+def forget_plans() -> None:
+    """Let every frame be checked and encoded once again: what is written does not depend on it."""
+    _plans.clear()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Protocol
 
-NAMES = ("frames", "frame", "chunks", "items", "machines", "documents", "urns", "bodies")
+NAMES = ("frames", "frame", "pairs", "items", "machines", "documents", "urns", "bodies")
 
 LONGEST = 2048
 """Bytes of an input: longer ones tell nothing new."""
