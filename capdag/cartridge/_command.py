@@ -105,7 +105,7 @@ class _Commands(click.Group):
 
     def __init__(self, cartridge: Cartridge, caps: Sequence[ServedCap]) -> None:
         super().__init__(
-            help=f"{cartridge.name} {cartridge.version}: a cartridge. {cartridge.description}",
+            help=f"{cartridge.name} {cartridge.version}\n\n{cartridge.description}",
             epilog="Without arguments it speaks frames with a host on stdin and stdout.",
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 import click
 
 
@@ -40,6 +43,6 @@ def new(name: str, is_async: bool, caps: tuple[str, ...]) -> None:
     click.echo(
         f"{name}/ has {len(files)} files; {name}/README.md says what they are. What to do next:\n"
         f"  {run}\n"
-        f"  pip install -e {name}        then `capdag serve` finds it by itself\n"
+        f"  pip --python {shlex.quote(sys.executable)} install -e {name}    (then `capdag serve` finds it by itself)\n"
         f"  cd {name} && python -m pytest"
     )

@@ -69,7 +69,7 @@ def test_it_says_what_to_do_next(tmp_path: Path) -> None:
     result = new(tmp_path, "parrot")
     assert result.output.splitlines()[1:] == [
         "  capdag serve --config parrot/capdag.toml",
-        "  pip install -e parrot        then `capdag serve` finds it by itself",
+        f"  pip --python {sys.executable} install -e parrot    (then `capdag serve` finds it by itself)",
         "  cd parrot && python -m pytest",
     ]
     result = new(tmp_path, "loud", "--cap", "cap:shout")
