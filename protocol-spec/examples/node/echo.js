@@ -1,5 +1,5 @@
 // A cartridge in plain Node, without packages, written from wire.md. It serves two capabilities: one gives bytes back as
-// they came, one gives text back in capitals. Run by a host as: node echo.js
+// they came, one gives text back in capitals. A host runs `node echo.js`; `node echo.js manifest` prints the manifest.
 "use strict";
 
 const [HELLO, REQ, CHUNK, END, ERR, HEARTBEAT, STREAM_START, STREAM_END] = [0, 1, 3, 4, 6, 7, 8, 9];
@@ -8,6 +8,11 @@ const IDENTITY = "cap:effect=none";
 const ECHO = "cap:in=media:octets;node-echo;out=media:octets";
 const UPPER = 'cap:in="media:enc=utf-8";node-upper;out="media:enc=utf-8"';
 const CAPS = [cap(IDENTITY, "Identity", "media:"), cap(ECHO, "Echo", "media:octets"), cap(UPPER, "Upper", "media:enc=utf-8")];
+
+const MANIFEST = {
+  name: "node-echo", version: "1", channel: "release", registry_url: null, description: "echo in plain Node",
+  cap_groups: [{ name: "node-echo", caps: CAPS }],
+};
 
 function cap(urn, title, media) {
   return {
@@ -139,8 +144,16 @@ class Request {
   }
 
   streamEnd(frame) {
-    if (this.argument?.stream !== frame.get(11)) throw new Error("a STREAM_END of no open stream");
-    this.argument.ended = true;
+    const argument = this.argument;
+    if (argument?.stream !== frame.get(11) || argument.ended) throw new Error("a STREAM_END of no open stream");
+    if (frame.has(15) && frame.get(15) !== argument.chunks) throw new Error("a wrong chunk_count");
+    argument.ended = true;
+  }
+
+  bodyEnd() {
+    if (this.argument && !this.argument.ended) throw new Error("END while the argument is open");
+    this.bodyEnded = true;
+    this.pump();
   }
 
   pump() {
@@ -170,7 +183,7 @@ class Request {
 
 const WORK = {
   [IDENTITY]: { media: "media:", change: (payload) => payload },
-  [ECHO]: { media: "media:octets", change: (payload) => payload },
+  [ECHO]: { media: "media:octets", change: (payload) => (decode(payload), payload) }, // what is no value is no echo
   [UPPER]: { media: "media:enc=utf-8", change: (payload) => encode(decode(payload).toString().toUpperCase()) },
 };
 
@@ -194,11 +207,7 @@ function pools() {
 
 function hello(meta) {
   for (const name of Object.keys(limits)) limits[name] = Math.min(limits[name], meta.get(name));
-  const manifest = {
-    name: "node-echo", version: "1", channel: "release", registry_url: null, description: "echo in plain Node",
-    cap_groups: [{ name: "node-echo", caps: CAPS }],
-  };
-  send(HELLO, 0, { 5: { ...limits, version: 6, manifest: Buffer.from(JSON.stringify(manifest)), pools: pools() } });
+  send(HELLO, 0, { 5: { ...limits, version: 6, manifest: Buffer.from(JSON.stringify(MANIFEST)), pools: pools() } });
   greeted = true;
 }
 
@@ -212,6 +221,7 @@ function begin(frame) {
   const request = new Request(frame, work);
   requests.set(key(id), request);
   if (urn === undefined) request.fail("INVALID_REQUEST", "input", "a REQ names a cap in key 10");
+  else if (frame.get(6)?.length > 0) request.fail("PROTOCOL_ERROR", "internal", "a REQ carries no data itself");
   else if (policy === null && urn !== IDENTITY) request.fail("PROTOCOL_VIOLATION", "internal", "a REQ came before POLICY");
   else if (work === undefined) request.fail("NO_HANDLER", "environment", `nothing here serves ${urn}`);
 }
@@ -224,6 +234,10 @@ function take(frame) {
   }
   if (type === HELLO) {
     return send(ERR, id, { 5: { code: "PROTOCOL_ERROR", message: "a second HELLO", attribution_class: "internal" } });
+  }
+  if (type === HEARTBEAT && meta.has("desired_capacities")) {
+    const message = "the pools of this cartridge have no sizes to set";
+    return send(ERR, id, { 5: { code: "UNKNOWN_POOL", message, attribution_class: "internal" } });
   }
   if (type === HEARTBEAT) {
     return send(HEARTBEAT, id, { 5: { drops_total: 0, stragglers_total: 0, overruns_total: 0, pools: pools() } });
@@ -238,10 +252,8 @@ function take(frame) {
     if (type === STREAM_START) request.start(frame);
     else if (type === CHUNK) request.chunk(frame);
     else if (type === STREAM_END) request.streamEnd(frame);
-    else if (type === END) {
-      request.bodyEnded = true;
-      request.pump();
-    } else if (type === ERR) {
+    else if (type === END) request.bodyEnd();
+    else if (type === ERR) {
       request.fail(meta.get("code"), meta.get("attribution_class"), `the caller gave up: ${meta.get("message")}`);
     } else if (type === CANCEL) {
       const reason = meta.get("message") || "the request was cancelled";
@@ -255,25 +267,36 @@ function take(frame) {
   }
 }
 
-let held = Buffer.alloc(0);
-process.stdin.on("data", (data) => {
-  held = held.length > 0 ? Buffer.concat([held, data]) : data;
-  while (held.length >= 4) {
-    const size = held.readUInt32BE();
-    if (size === 0 || size > limits.max_frame) return give_up(new Error(`a frame length of ${size}`));
-    if (held.length < 4 + size) return;
-    const body = held.subarray(4, 4 + size);
-    held = held.subarray(4 + size);
-    try {
-      take(decode(body));
-    } catch (error) {
-      return give_up(error);
-    }
-  }
-});
-process.stdin.on("end", () => process.exit(0));
-
 function give_up(error) {
   console.error(`the link is over: ${error.message}`);
   process.exit(1);
+}
+
+if (process.argv[2] === "manifest") {
+  console.log(JSON.stringify(MANIFEST));
+} else if (process.argv.length > 2) {
+  console.error("usage: node echo.js [manifest]");
+  process.exitCode = 2;
+} else {
+  serve();
+}
+
+function serve() {
+  let held = Buffer.alloc(0);
+  process.stdin.on("data", (data) => {
+    held = held.length > 0 ? Buffer.concat([held, data]) : data;
+    while (held.length >= 4) {
+      const size = held.readUInt32BE();
+      if (size === 0 || size > limits.max_frame) return give_up(new Error(`a frame length of ${size}`));
+      if (held.length < 4 + size) return;
+      const body = held.subarray(4, 4 + size);
+      held = held.subarray(4 + size);
+      try {
+        take(decode(body));
+      } catch (error) {
+        return give_up(error);
+      }
+    }
+  });
+  process.stdin.on("end", () => process.exit(0));
 }
