@@ -104,7 +104,7 @@ class Gateway(QuartTrio):
         asked = _current()
         check_content_type(asked)
         body = await asked.arrival.whole(self._settings.body_deadline)
-        whole = await self._inference.answer(endpoint, body, asked.reply)
+        whole = await self._inference.answer(endpoint, body, asked.reply, _caller(asked))
         # A streamed answer has gone out already: this response is then not looked at.
         return Response(whole or b"", content_type="application/json")
 
@@ -163,6 +163,11 @@ def _current() -> GatewayRequest:
     found = request._get_current_object()  # type: ignore[attr-defined]
     assert isinstance(found, GatewayRequest)
     return found
+
+
+def _caller(asked: GatewayRequest) -> str:
+    """Return whose turn in line a request takes: that of the key it came with, else that of its address."""
+    return asked.headers.get("Authorization") or asked.remote_addr or ""
 
 
 def _json(value: Any) -> Response:

@@ -56,8 +56,10 @@ class Inference:
         for call in tuple(self._running):
             call.cancel(_SHUTTING_DOWN)
 
-    async def answer(self, endpoint: Endpoint, body: bytes, reply: Reply) -> bytes | None:
+    async def answer(self, endpoint: Endpoint, body: bytes, reply: Reply, caller: str) -> bytes | None:
         """Answer one request: return the body of a whole answer, or None after a stream has been written to `reply`.
+
+        Where requests have to wait, callers take turns: `caller` says whose this is.
 
         Raises ApiError if the request failed before anything was written.
         """
@@ -75,7 +77,7 @@ class Inference:
         else:
             answering = _Collecting(WholeAnswer(endpoint.shape, heading, asked.choices))
         try:
-            return await self._run(answering, cap, Argument(_media_of(endpoint.shape), asked.body))
+            return await self._run(answering, cap, Argument(_media_of(endpoint.shape), asked.body), caller)
         except RequestFailedError as failure:
             error = api_error(failure, started=answering.started)
             if not reply.begun:
@@ -84,9 +86,11 @@ class Inference:
             await reply.write(event(error.body()))
             return None
 
-    async def _run(self, answering: _Streaming | _Collecting, cap: str, argument: Argument) -> bytes | None:
+    async def _run(
+        self, answering: _Streaming | _Collecting, cap: str, argument: Argument, caller: str
+    ) -> bytes | None:
         with ungrouped():
-            async with self._client.call(cap, [argument]) as call:
+            async with self._client.call(cap, [argument], caller=caller) as call:
                 self._running.add(call)
                 try:
                     return await answering.run(call)

@@ -144,9 +144,9 @@ class ScriptedHost:
         """Send frames as one batch."""
         self._link.send([view_of(frame) for frame in frames])
 
-    def advertise(self) -> None:
-        """Say what this host offers."""
-        pool = {"declared": 0, "configured": 0, "active": 0, "queued": 0}
+    def advertise(self, slots: int = 0) -> None:
+        """Say what this host offers; it takes `slots` requests at once, 0 for any number."""
+        pool = {"declared": slots, "configured": slots, "active": 0, "queued": 0}
         caps = [{"urn": IDENTITY_CAP}, *self._caps]
         record = {
             "registry_url": None,

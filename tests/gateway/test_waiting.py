@@ -1,0 +1,68 @@
+"""Requests that wait for a slot: turns of callers, and clients that leave meanwhile."""
+
+from __future__ import annotations
+
+import trio
+
+from tests.gateway.harness import CHAT, FINISH, Served, ask, served
+from tests.gateway.scripted import ScriptedRequest
+
+
+async def slow(request: ScriptedRequest) -> None:
+    """Answer when told to, by `cancelled`: the test's own signal here."""
+    await request.body()
+    await request.cancelled.wait()
+    request.start()
+    await request.emit({"text": "x"}, *FINISH)
+    request.end()
+
+
+async def waiting(server: Served, count: int) -> None:
+    """Wait until so many requests wait at the switch."""
+    with trio.fail_after(5):
+        while server.switch.health().waiting != count:  # noqa: ASYNC110 - nobody tells
+            await trio.sleep(0.005)
+
+
+async def test_keys_take_turns() -> None:
+    """One slot, four requests with one key, then one with another: it is served second."""
+    answered: list[str] = []
+    async with served(slow) as server, trio.open_nursery() as nursery:
+        server.host.advertise(slots=1)
+
+        async def chat(key: str) -> None:
+            reply = await ask(server, "POST", "/v1/chat/completions", CHAT, {"authorization": f"Bearer {key}"})
+            assert reply.status == 200
+            answered.append(key)
+
+        for number, key in enumerate("aaaab"):
+            nursery.start_soon(chat, key)
+            await waiting(server, number)
+            with trio.fail_after(5):
+                await server.host.asked.wait()
+        for number in range(5):
+            server.host.requests[number].cancelled.set()
+            with trio.fail_after(5):
+                while len(answered) == number:  # noqa: ASYNC110 - nobody tells
+                    await trio.sleep(0.005)
+        assert answered == ["a", "b", "a", "a", "a"]
+
+
+async def test_a_client_that_leaves_while_it_waits_costs_the_model_nothing() -> None:
+    async with served(slow) as server, trio.open_nursery() as nursery:
+        server.host.advertise(slots=1)
+        nursery.start_soon(ask, server, "POST", "/v1/chat/completions", CHAT)
+        with trio.fail_after(5):
+            await server.host.asked.wait()
+        leaver = await server.connect()
+        await leaver.send("POST", "/v1/chat/completions", CHAT)
+        await waiting(server, 1)
+        nursery.start_soon(ask, server, "POST", "/v1/chat/completions", CHAT)
+        await waiting(server, 2)
+        await leaver.close()
+        await waiting(server, 1)
+        assert len(server.host.requests) == 1
+        server.host.requests[0].cancelled.set()
+        await waiting(server, 0)
+        assert len(server.host.requests) == 2
+        server.host.requests[1].cancelled.set()
