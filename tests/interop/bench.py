@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 import trio
 
+from cartridges.echo import ECHO as SHIPPED
 from tests.interop.engines import HERE, PEER_PYTHON, Engine, our_engine, peer_engine
 from tests.interop.vocabulary import NAME_VARIABLE, cap
 
@@ -55,6 +56,12 @@ _ROLES = (
 ROLES = {role.letter: role for role in _ROLES}
 
 HOSTS = {"near": ("left", "right"), "far": ("far",)}
+"""The cartridges of each host; `near` has the shipped echo cartridge besides."""
+
+_COMMANDS = {
+    Kind.OURS: f"{sys.executable} -m capdag.cartridge tests.interop.our_cartridge",
+    Kind.PEER: f"{PEER_PYTHON} -E {HERE / 'peer_cartridge.py'}",
+}
 
 _ENGINES: dict[Kind, Callable[[Path], AbstractAsyncContextManager[Engine]]] = {
     Kind.OURS: our_engine,
@@ -80,15 +87,23 @@ class Bench:
 
     async def start_host(self, name: str) -> None:
         """Start a host with its cartridges, and return when the switch routes to all of them."""
-        programs = [str(self._program(cartridge)) for cartridge in HOSTS[name]]
+        programs = self._programs(name)
         sock = self._folder / f"{name}.sock"
         sock.unlink(missing_ok=True)
         if self.role.host is Kind.PEER:
             command = [str(PEER_PYTHON), "-E", str(HERE / "peer_host.py"), str(sock), *programs]
         else:
             words = [word for program in programs for word in ("--cartridge", program)]
-            models = str(self._folder / "models")
-            command = [sys.executable, "-m", "capdag", "host", "--connect", f"unix:{sock}", "--models", models, *words]
+            command = [
+                sys.executable,
+                "-m",
+                "capdag",
+                "host",
+                "--connect",
+                f"unix:{sock}",
+                *self._host_options(),
+                *words,
+            ]
         with trio.fail_after(START_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.engine.accept, name)
@@ -100,15 +115,26 @@ class Bench:
                 self._hosts[name] = await self._nursery.start(run)
             for cartridge in HOSTS[name]:
                 await until(partial(self.engine.serves, cap("echo", cartridge)))
+            if name == "near":
+                await until(partial(self.engine.serves, SHIPPED))
 
-    def _program(self, cartridge: str) -> Path:
-        """Return a program that runs a cartridge, with or without arguments."""
-        if self.kind(cartridge) is Kind.PEER:
-            words = f"{PEER_PYTHON} -E {HERE / 'peer_cartridge.py'}"
-        else:
-            words = f"{sys.executable} -m capdag.cartridge tests.interop.our_cartridge"
+    def _host_options(self) -> list[str]:
+        """Return the options of a host of ours: no models, and quick to end a call and to tell."""
+        models, config = self._folder / "models", self._folder / "host.toml"
+        models.mkdir(exist_ok=True)
+        config.write_text("[host]\ncall_grace = 0.5\nrepublish_interval = 0.1\n")
+        return ["--models", str(models), "--config", str(config)]
+
+    def _programs(self, host: str) -> list[str]:
+        """Return the programs of a host's cartridges. Hosts of ours have the shipped echo cartridge of themselves."""
+        commands = {cartridge: _COMMANDS[self.kind(cartridge)] for cartridge in HOSTS[host]}
+        if host == "near" and self.role.host is Kind.PEER:
+            commands["shipped"] = f"{sys.executable} -m capdag.cartridge cartridges.echo.main"
+        return [str(self._program(name, command)) for name, command in commands.items()]
+
+    def _program(self, cartridge: str, command: str) -> Path:
         program = self._folder / cartridge
-        program.write_text(f'#!/bin/sh\n{NAME_VARIABLE}={cartridge} PYTHONPATH={ROOT} exec {words} "$@"\n')
+        program.write_text(f'#!/bin/sh\n{NAME_VARIABLE}={cartridge} PYTHONPATH={ROOT} exec {command} "$@"\n')
         program.chmod(0o700)
         return program
 
@@ -140,11 +166,11 @@ class Bench:
         return wanted in await self.engine.live()
 
     async def settled(self) -> None:
-        """Wait until the switch holds no request but those that are `stuck`."""
+        """Wait until the switch holds no request but those that are `stuck`, and hosts of ours hold nothing."""
         await until(self._is_settled)
 
     async def _is_settled(self) -> bool:
-        return await self.engine.live() == self.stuck
+        return await self.engine.live() == self.stuck and not await self.engine.held()
 
 
 async def until(ready: Callable[[], Any]) -> None:
@@ -165,7 +191,6 @@ async def until_gone(processes: list[psutil.Process]) -> None:
 async def open_bench(name: str, folder: Path) -> AsyncIterator[Bench]:
     """Run a role by its letter."""
     role = ROLES[name]
-    (folder / "models").mkdir()
     async with trio.open_nursery() as nursery:
         async with _ENGINES[role.switch](folder) as engine:
             bench = Bench(role, engine, folder, nursery)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import trio
 
-from tests.interop.bench import Bench, Kind
+from tests.interop.bench import SHIPPED, Bench, Kind
 from tests.interop.engines import Log, Outcome
 from tests.interop.vocabulary import EXIT_STATUS, FAILURE, PIECE, POURED, STEPS, WARNING, cap
 
@@ -33,6 +33,11 @@ async def small(bench: Bench, faults: Faults) -> None:
 async def large(bench: Bench, faults: Faults) -> None:
     """9 MiB both ways, past the window."""
     assert await bench.call("echo", "left", LARGE) == _answer(LARGE)
+
+
+async def shipped(bench: Bench, faults: Faults) -> None:
+    """The echo cartridge that we ship, which answers while its argument is still coming."""
+    assert await bench.engine.call(SHIPPED, LARGE[:MIB]) == _answer(LARGE[:MIB])
 
 
 async def sequence(bench: Bench, faults: Faults) -> None:
@@ -82,6 +87,18 @@ async def peer_call_long(bench: Bench, faults: Faults) -> None:
         # The caller does not hear that it is cancelled, so it does not cancel its call: that one ends with its host.
         bench.stuck.append(cap("pour", "far"))
     await bench.settled()
+
+
+async def peer_call_nobody(bench: Bench, faults: Faults) -> None:
+    """A cartridge calls what nobody serves, and is told so; its neighbours' calls go on."""
+    outcome = await bench.call("call", "left", b"cap:nobody;in=media:octets;out=media:octets\n", patience=PATIENCE)
+    if "P8" in faults:
+        assert outcome.ended == "untold"
+    else:
+        assert outcome.failure is not None
+        assert (outcome.ended, outcome.failure[0]) == ("err", "HANDLER_ERROR" if "P1" in faults else "NO_HANDLER")
+    await bench.settled()
+    assert await bench.call("call", "left", _to_call("echo", "far", b"on")) == _answer(b"on")
 
 
 async def two(bench: Bench, faults: Faults) -> None:
@@ -152,12 +169,14 @@ async def host_crash(bench: Bench, faults: Faults) -> None:
 CASES: dict[str, Case] = {
     "small": small,
     "large": large,
+    "shipped": shipped,
     "sequence": sequence,
     "progress": progress,
     "error": error,
     "peer-call": peer_call,
     "peer-call-across": peer_call_across,
     "peer-call-long": peer_call_long,
+    "peer-call-nobody": peer_call_nobody,
     "two": two,
     "cancel": cancel,
     "cancel-answer": cancel_answer,
@@ -175,6 +194,10 @@ FAULTS: Mapping[tuple[str, str], Faults] = {
     ("d", "peer-call-across"): ["P1", "P6"],
     ("a", "peer-call-long"): ["P7"],
     ("d", "peer-call-long"): ["P2", "P7"],
+    ("a", "peer-call-nobody"): ["P1"],
+    ("b", "peer-call-nobody"): ["P8"],
+    ("c", "peer-call-nobody"): ["P8"],
+    ("d", "peer-call-nobody"): ["P1"],
     ("b", "cancel"): ["P2", "P5"],
     ("c", "cancel"): ["P5"],
     ("d", "cancel"): ["P2"],

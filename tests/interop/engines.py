@@ -64,6 +64,8 @@ class Engine(Protocol):
 
     async def live(self) -> list[str]: ...
 
+    async def held(self) -> int: ...
+
     async def call(
         self,
         cap: str,
@@ -98,6 +100,12 @@ class OurEngine:
     async def live(self) -> list[str]:
         """Return the caps of the requests in the table."""
         return [row["cap_urn"] for row in self._switch.snapshot()["requests"]["active"]]
+
+    async def held(self) -> int:
+        """Return how many requests and calls the hosts say they hold. The public package's say nothing."""
+        hosts = self._switch.snapshot()["hosts"].values()
+        stats = [host["protocol_stats"] or {} for host in hosts if host["state"] != "dead"]
+        return sum(host.get("incoming_rxids", 0) + host.get("outgoing_rids", 0) for host in stats)
 
     async def call(
         self,
@@ -200,6 +208,10 @@ class PeerEngine:
     async def live(self) -> list[str]:
         """Return the caps of the requests in the table."""
         return list((await self._do("live"))["live"])
+
+    async def held(self) -> int:
+        """Return how many requests and calls the hosts say they hold. The public package's say nothing."""
+        return int((await self._do("held"))["held"])
 
     async def call(
         self,

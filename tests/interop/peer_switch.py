@@ -6,6 +6,7 @@ go out on stdout in any order, with the command's `id`. Ends with stdin.
     {"do": "accept", "name": N}     take the host that connects to FOLDER/N.sock
     {"do": "serves", "cap": C}      whether C is routable
     {"do": "live"}                  the requests in the switch's table
+    {"do": "held"}                  how many requests and calls the hosts say they hold
     {"do": "call", "cap": C, "argument": base64 | "items": [...], "whole": B, "cancel": B, "patience": S}
         Call C. An argument that is not whole is not ended; with `cancel` the request is cancelled once it has logged
         or answered. After S seconds without a word it is cancelled, too, and `ended` is "untold".
@@ -217,6 +218,10 @@ class Engine:
 
     def live(self, _command: dict[str, Any]) -> dict[str, Any]:
         return {"live": [snapshot.cap_urn for snapshot in self._switch.protocol_stats().requests.active]}
+
+    def held(self, _command: dict[str, Any]) -> dict[str, Any]:
+        hosts = self._switch.protocol_stats().hosts.values()
+        return {"held": sum(stats.incoming_rxids + stats.outgoing_rids for stats in hosts)}
 
     def call(self, command: dict[str, Any]) -> dict[str, Any]:
         call = Call(self._switch, command)
