@@ -15,11 +15,14 @@ import sys
 import time
 from typing import Any
 
+from capdag.errors import AttributionClass
 from capdag.wire import (
     ALL_POOL,
     DEFAULT_LIMITS,
     IDENTITY_CAP,
     RESPONSE,
+    TERMINAL_TYPES,
+    Failure,
     Frame,
     FrameSplitter,
     FrameType,
@@ -109,6 +112,7 @@ class Request:
         self.cap: str = view.fields[10]
         self.payloads: list[bytes] = []
         self.streams = 0
+        self.body_ended = False
 
 
 class Cartridge:
@@ -179,10 +183,16 @@ class Cartridge:
             self.on_credit(view)
         elif view.type is FrameType.CLOSE_STREAM:
             self.on_close_stream(view)
-        elif view.id in self.calls:
+        elif view.id in self.calls and not self.is_body(view):
             self.on_response(self.calls[view.id], view)
         elif key in self.requests:
+            self.requests[key].body_ended = view.type in TERMINAL_TYPES
             self.on_body(self.requests[key], view)
+
+    def is_body(self, view: FrameView) -> bool:
+        """Tell the two directions of a call apart that has come back to the process which made it."""
+        request = self.requests.get((view.id, view.xid))
+        return request is not None and (view.type is FrameType.CANCEL or not request.body_ended)
 
     def heartbeat(self, view: FrameView) -> None:
         pools = json.dumps({ALL_POOL: PoolState(4, 4, len(self.requests)).as_json()}).encode()
@@ -657,6 +667,25 @@ class CallsAndWaits(Cartridge):
     def on_end(self, request: Request) -> None:
         rid, parent = b"id of that call.", {"parent_rid": request.rid}
         self.send(Frame(FrameType.REQ, rid, cap=GOOD, content_type="application/cbor", payload=b"", meta=parent))
+
+
+@misdeed
+class LeavesItsCall(Cartridge):
+    """Opens a call and answers, well or with an ERR as its argument says, without waiting for it."""
+
+    def on_end(self, request: Request) -> None:
+        answer = list(request.payloads)
+        self.call(request)
+        request.payloads = answer
+        if decode_value(answer[0]) == b"fail":
+            failure = Failure("HANDLER_ERROR", AttributionClass.RESOURCE, "too little memory")
+            self.send(err_frame(request.rid, failure, xid=request.xid))
+        else:
+            self.echo(request)
+
+    def on_response(self, request: Request, view: FrameView) -> None:
+        if view.type is FrameType.ERR:
+            os.write(2, f"the call ended: {failure_of(view.meta).code}\n".encode())
 
 
 @misdeed

@@ -16,6 +16,8 @@ from capdag.wire import (
     cancel_frame,
     credit_frame,
     err_frame,
+    failure_of,
+    is_success,
     read_cancel,
     view_of,
 )
@@ -36,14 +38,14 @@ class Endings:
     def pass_answer(self, row: IncomingRow, view: FrameView) -> None:
         """Send a frame of the answer to the relay; a terminal ends the request."""
         if view.type in TERMINAL_TYPES:
-            self._release(row)
+            self._release(row, None if is_success(view.meta) else failure_of(view.meta))
             row.cartridge.crashes = 0
         self._x.up.append(view)
 
     def settle(self, row: IncomingRow, failure: Failure) -> None:
         """End a request with an ERR of the host's own. Its handler is gone, or was never given it."""
         row.answer.ended = True
-        self._release(row)
+        self._release(row, failure)
         self._x.send_up(err_frame(row.rid, failure, xid=row.xid, seq=row.answer.next_seq))
 
     def refuse(self, row: IncomingRow, failure: Failure) -> None:
@@ -68,8 +70,8 @@ class Endings:
     def _unqueue(self, row: IncomingRow) -> None:
         row.cartridge.waiting = [kept for kept in row.cartridge.waiting if kept[0] is not row]
 
-    def _release(self, row: IncomingRow) -> None:
-        """Forget a request whose terminal goes out now.
+    def _release(self, row: IncomingRow, failure: Failure | None) -> None:
+        """Forget a request whose terminal goes out now, and cancel the calls that its handler has left open.
 
         One that was called from this host stays until its terminal has come back for the caller: without the row
         what is left of the body would pass for the answer.
@@ -82,6 +84,8 @@ class Endings:
         x.released.add(row.rid)
         if row.caller is None or x.outgoing.find(row.rid) is not row.caller:
             x.incoming.take(row.key)
+        if row.calls:
+            self._cancel_calls(row, _orphaned(failure))
         self._note_idle(cartridge)
         if cartridge.cancelling:
             cartridge.wake()  # it may have become the only ones that are left, whose grace is shorter
@@ -116,11 +120,15 @@ class Endings:
             row.discarded = True
         for stream, owed in row.answer.ungranted():
             self._grant(row, stream, owed)
+        self._cancel_calls(row, reason, force_kill=force_kill)
+        row.cartridge.wake()
+
+    def _cancel_calls(self, row: IncomingRow, reason: CancelReason, *, force_kill: bool = False) -> None:
+        """Cancel what the handler of a request has called. Each call stays until its callee's terminal."""
         for call in list(row.calls.values()):
             if not call.cancelled:
                 frame = cancel_frame(call.rid, reason, xid=call.xid, force_kill=force_kill)
                 self.cancel_call(call, view_of(frame))
-        row.cartridge.wake()
 
     def throw_away(self, row: IncomingRow, view: FrameView) -> None:
         """Discard a frame of a cancelled answer; a CHUNK is granted, so that no handler blocks on credit."""
@@ -140,7 +148,7 @@ class Endings:
         reason = row.cancellation.reason if row.cancellation is not None else CancelReason()
         if row.settled:
             self._x.drop(view, "cancelled")
-            self._release(row)
+            self._release(row, reason.failure())
         elif view.type is FrameType.END and row.discarded:
             self.settle(row, reason.failure())
         else:
@@ -221,20 +229,20 @@ class Endings:
         What it was not yet given stays for the next process.
         """
         settled = 0
+        reason = CancelReason("ABORTED_COLLATERAL", failure.attribution, f"its caller died: {failure.message}")
+        for call in list(cartridge.calls.values()):  # first: nobody is left who could be told how they end
+            self.abandon(call, reason)
         for row in list(cartridge.rows.values()):
             if row.queued:
                 continue
             if row.settled:
-                self._release(row)
+                self._release(row, failure)
             elif row.answer.ended:  # whole, it waits for its requester's credit only
                 del cartridge.rows[row.key]
             else:
                 settled += 1
                 row.answer.discard()
                 self.settle(row, row.cancellation.reason.failure() if row.cancellation else failure)
-        reason = CancelReason("ABORTED_COLLATERAL", failure.attribution, f"its caller died: {failure.message}")
-        for call in list(cartridge.calls.values()):
-            self.abandon(call, reason)
         return settled
 
     def settle_waiting(self, cartridge: Cartridge, failure: Failure) -> int:
@@ -249,17 +257,17 @@ class Endings:
         """End everything the host holds, while its link is up: the first step of an ordered shutdown."""
         x = self._x
         x.closing = reason
+        for call in x.outgoing.rows():
+            x.send_err_down(call, reason.failure())
+            self.abandon(call, reason)
         for row in x.incoming.rows():
             row.cartridge.waiting.clear()
             if row.settled or row.passed:
-                self._release(row)
+                self._release(row, None)
                 continue
             x.send_cancel_down(row, reason)
             row.answer.discard()
             self.settle(row, reason.failure())
-        for call in x.outgoing.rows():
-            x.send_err_down(call, reason.failure())
-            self.abandon(call, reason)
 
     def relay_lost(self, reason: CancelReason) -> None:
         """The link is gone: nobody is left to answer, so everything is cancelled and every call fails."""
@@ -268,7 +276,7 @@ class Endings:
         for row in x.incoming.rows():
             row.cartridge.waiting.clear()
             if row.queued or row.answer.ended:
-                self._release(row)
+                self._release(row, None)
             elif not row.settled:
                 row.settled = True
                 x.send_cancel_down(row, reason)
@@ -277,6 +285,15 @@ class Endings:
             x.send_err_down(call, reason.failure())
             call.answer.ended = True
             self.abandon(call, reason)
+
+
+def _orphaned(failure: Failure | None) -> CancelReason:
+    """Return why the calls of a request are cancelled that has ended, with a failure or well."""
+    if failure is None:
+        text = "the request that it was made for has ended"
+        return CancelReason("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, text)
+    text = f"the request that it was made for has failed: {failure.message}"
+    return CancelReason("ABORTED_COLLATERAL", failure.attribution, text)
 
 
 def _bystander(cartridge: Cartridge, reason: CancelReason) -> Failure:

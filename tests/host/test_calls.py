@@ -287,3 +287,35 @@ async def test_refusals_carry_the_xid(link: str) -> None:
         assert "is no cap URN" in await it.relay.call("nonsense").failed("INVALID_REQUEST")
         it.relay.send(body_end_frame(b"n" * 16, xid=9))
         assert it.state() == "registered"
+
+
+@LINKS
+@pytest.mark.parametrize(("ending", "kind"), [(b"well", "environment"), (b"fail", "resource")])
+async def test_request_that_ends_takes_its_calls_along(link: str, ending: bytes, kind: str) -> None:
+    """H56."""
+    async with bench(record("LeavesItsCall"), link=link) as it:
+        it.relay.loops = False
+        request = it.relay.call(CAP).body(ending)
+        await it.relay.until(lambda: request.terminals and len(it.relay.loose) == 6)
+        assert request.terminals[0].type is (FrameType.END if ending == b"well" else FrameType.ERR)
+        cancel = it.relay.loose[-1]
+        assert (cancel.type, cancel.id) == (FrameType.CANCEL, it.relay.loose[0].id)
+        assert (cancel.meta["code"], cancel.meta["attribution_class"]) == ("ABORTED_COLLATERAL", kind)
+        assert it.protocol["outgoing_rids"] == it.cartridge()["calls"] == 1
+        it.relay.fail(cancel.id, xid=9)
+        await it.relay.until(lambda: not it.cartridge()["calls"])
+        assert it.protocol["drops"]["total"] == 0
+        it.check_empty()
+
+
+@LINKS
+async def test_callee_on_the_same_host_is_cancelled_when_the_request_that_called_it_ends(link: str) -> None:
+    """H56."""
+    caller = record("LeavesItsCall", name="caller", caps=[CAP])
+    callee = record("Nothing", name="callee", caps=[GOOD])
+    async with bench(caller, callee, link=link) as it:
+        assert await it.relay.call(CAP).body(b"well").succeeded() == b"well"
+        await it.relay.until(lambda: it.cartridge("caller")["calls"] == 0)
+        assert (it.cartridge("callee")["active"], it.cartridge("callee")["waiting"]) == (0, 0)
+        await it.relay.until(lambda: it.state("callee") == "running")
+        it.check_empty()
