@@ -9,8 +9,7 @@ import cbor2
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
 
-MAX_DEPTH = 16
-"""Deepest nesting of containers in a frame: map, meta, and what meta holds."""
+from .unsendable import MAX_DEPTH, explain_unsendable
 
 _TAGS = (*range(64), 100, 256, 258, 260, 261, 1004, 43000, 55799)
 
@@ -88,7 +87,20 @@ def decode_value(data: bytes) -> Any:
 
 
 def encode_value(value: Any) -> bytes:
-    return encode_plain(value)
+    """Encode one value. Raises LocalProtocolError for what `decode_value` would refuse, and says what to send instead.
+
+    What holds other values is decoded once to see that it can be, which is quicker than to look at each of them.
+    """
+    data = encode_plain(value)
+    if type(value) not in _SURE:
+        try:
+            decode_value(data)
+        except RemoteProtocolError as error:
+            raise _unsendable(value, error) from None
+    return data
+
+
+_SURE = frozenset({str, bytes, bytearray, bool, float, type(None)})
 
 
 def encode_plain(value: Any) -> bytes:
@@ -96,7 +108,11 @@ def encode_plain(value: Any) -> bytes:
     try:
         return cbor2.dumps(value)
     except Exception as error:  # noqa: BLE001 - same: the encoder's kinds are many, the meaning is one
-        raise LocalProtocolError(f"cannot be encoded as CBOR: {_reason(error)}") from None
+        raise _unsendable(value, error) from None
+
+
+def _unsendable(value: object, error: Exception) -> LocalProtocolError:
+    return LocalProtocolError(f"cannot be encoded as CBOR: {explain_unsendable(value) or _reason(error)}")
 
 
 def _reason(error: BaseException) -> str:

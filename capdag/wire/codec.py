@@ -16,6 +16,7 @@ from .forms import HEADS, LONGEST, learn_form, read_form
 from .frame import FRAME_TYPES, Frame, FrameType
 from .plans import learn_written, write_form
 from .rules import check_fields
+from .unsendable import explain_unsendable
 from .view import FrameView
 
 _CHUNK = int(FrameType.CHUNK)
@@ -75,7 +76,8 @@ def _check_and_encode(fields: dict[int, Any]) -> tuple[bytes, dict[int, Any]]:
     try:
         check_fields(fields)
     except RemoteProtocolError as error:
-        raise LocalProtocolError(str(error)) from None
+        why = explain_unsendable(fields.get(5))
+        raise LocalProtocolError(f"{error}; in meta, {why}" if why else str(error)) from None
     fields = dict(sorted(fields.items()))
     body = encode_plain(fields)
     learn_written(fields, body)

@@ -7,9 +7,9 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
-from .cbor import MAX_DEPTH
 from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FixedMeta, FrameType
 from .policy import read_policy
+from .unsendable import MAX_DEPTH
 
 _MAX_UINT = 2**64 - 1
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from capdag.errors import RemoteProtocolError
+from capdag.errors import LocalProtocolError, RemoteProtocolError
 
-from .cbor import MAX_DEPTH, decode_value, encode_value
+from .cbor import decode_value, encode_value
+from .unsendable import MAX_DEPTH, explain_unsendable
 
 DEFAULT_MAX_ITEM = 64 * 1024 * 1024
 """Longest encoding of one sequence item that a receiver collects (bytes)."""
@@ -21,7 +22,7 @@ def scalar_payloads(value: Any, max_chunk: int) -> Iterator[bytes]:
     """Yield the CHUNK payloads of one value written to a scalar stream.
 
     Bytes and text are split at `max_chunk` (text between characters), a list goes element by element, a map pair by
-    pair; an empty one of these gives no CHUNK.
+    pair; an empty one of these gives no CHUNK. Raises LocalProtocolError once it comes to what cannot be encoded.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         whole = memoryview(value).cast("B")
@@ -38,7 +39,10 @@ def scalar_payloads(value: Any, max_chunk: int) -> Iterator[bytes]:
 
 
 def _split_text(text: str, max_chunk: int) -> Iterator[str]:
-    data = text.encode()
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise LocalProtocolError(f"cannot be encoded as CBOR: {explain_unsendable(text)}") from None
     start = 0
     while start < len(data):
         end = min(start + max_chunk, len(data))
