@@ -12,10 +12,11 @@ import trio
 from capdag.client import Client
 from capdag.host import CartridgeRecord, HostRuntime, HostSettings
 from capdag.relay import Switch, open_switch
-from capdag.transport import Guardian, local_link_pair, new_run_id, open_guardian, socket_link
+from capdag.transport import ByteLink, Guardian, local_link_pair, new_run_id, open_guardian, socket_link
+from tests.links.kinds import KINDS, linked, way
 
 LINKS = ("local", "socket")
-"""The two kinds of link between switch and host that routing is tested over."""
+"""The two kinds of link between switch and host that routing is tested over; `tests.links.kinds` has the others."""
 
 
 class Stack(NamedTuple):
@@ -27,11 +28,27 @@ class Stack(NamedTuple):
     guardian: Guardian
 
 
+async def join(kind: str, host: HostRuntime, switch: Switch) -> None:
+    """Join a host that is about to run and a switch by a link over a real socket, until cancelled."""
+
+    async def listen(end: ByteLink) -> None:
+        await end.run(host.attach_relay(end))
+
+    async def connect(end: ByteLink) -> None:
+        await end.run(switch.attach(end, "host"))
+
+    async with linked(way(kind), listen, connect):
+        await trio.sleep_forever()
+
+
 @asynccontextmanager
 async def running_stack(
     records: Sequence[CartridgeRecord], *, link: str = "local", settings: HostSettings | None = None
 ) -> AsyncIterator[Stack]:
-    """Run a switch and a host joined by the given kind of link; at the end the host shuts down in order."""
+    """Run a switch and a host joined by the given kind of link; at the end the host shuts down in order.
+
+    Any kind but these of LINKS is one over a real socket, the host's side of which listens.
+    """
     async with (
         open_guardian(new_run_id()) as guardian,
         open_switch() as switch,
@@ -42,6 +59,9 @@ async def running_stack(
             host = HostRuntime(records, theirs, guardian, settings)
             theirs.connect(host.receiver)
             ours.connect(switch.attach(ours, "host"))
+        elif link in KINDS:
+            host = HostRuntime(records, None, guardian, settings)
+            nursery.start_soon(join, link, host, switch)
         else:
             left, right = socket.socketpair()
             near, far = socket_link(left, "host"), socket_link(right, "relay")
