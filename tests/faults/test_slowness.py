@@ -72,7 +72,7 @@ async def prove(master: Master, *installs: dict[str, object]) -> None:
 
 
 async def test_logs_for_a_host_that_does_not_read_are_lost_and_counted(autojump_clock: MockClock) -> None:
-    """Nothing else bounds them: a cartridge of another host may write as many as it likes."""
+    """S17: nothing else bounds them, a cartridge of another host may write as many as it likes."""
     wire = Wire()
     async with (
         open_switch() as switch,

@@ -49,6 +49,7 @@ def caps(switch: Switch) -> list[str]:
 
 
 async def test_policy_goes_first_then_the_identity_check(kind: LinkKind, clock: MockClock | None) -> None:
+    """S1, S5."""
     settings = SwitchSettings(policy=NetworkPolicy.OFFLINE)
     async with open_switch(settings) as switch, connected(switch, "m0", kind) as master:
         policy = await master.next(FrameType.POLICY)
@@ -135,6 +136,7 @@ async def silence(master: Master, answer: Answer, payload: bytes) -> None:
 async def test_a_failed_identity_check_costs_the_link(
     kind: LinkKind, clock: MockClock | None, misdeed: Callable[..., object], reason: str, deferred: bool
 ) -> None:
+    """S5."""
     if deferred and misdeed in (wrong_nonce, text_for_bytes):
         reason = "longer than the nonce"
     async with (
@@ -157,6 +159,7 @@ async def test_a_failed_identity_check_costs_the_link(
 
 
 async def test_a_host_without_caps_is_checked_when_it_offers_one(kind: LinkKind, clock: MockClock | None) -> None:
+    """S3, S5."""
     async with open_switch() as switch, connected(switch, "m0", kind) as master:
         await master.next(FrameType.POLICY)
         master.notify()
@@ -192,6 +195,7 @@ async def test_a_host_without_caps_is_checked_when_it_offers_one(kind: LinkKind,
     ids=lambda frame: frame.frame_type.name,
 )
 async def test_the_first_frame_is_relay_notify(kind: LinkKind, clock: MockClock | None, first: Frame) -> None:
+    """S1."""
     async with open_switch() as switch, connected(switch, "m0", kind) as master:
         master.send(first)
         await master.wait_closed()
@@ -226,6 +230,7 @@ async def test_the_first_frame_is_relay_notify(kind: LinkKind, clock: MockClock 
 async def test_what_a_host_must_not_send_costs_its_link_alone(
     kind: LinkKind, clock: MockClock | None, frame: Frame
 ) -> None:
+    """S9."""
     async with (
         open_switch() as switch,
         ready(switch, "good", kind, UPPER) as good,
@@ -251,6 +256,7 @@ async def test_a_heartbeat_of_a_host_is_counted_and_ignored(kind: LinkKind, cloc
 
 
 async def test_a_notice_replaces_the_caps_whole_while_requests_run(kind: LinkKind, clock: MockClock | None) -> None:
+    """S10."""
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
         caller = Caller()
         switch.open_request(ECHO, caller)
@@ -266,6 +272,7 @@ async def test_a_notice_replaces_the_caps_whole_while_requests_run(kind: LinkKin
 
 
 async def test_repeating_a_notice_does_not_change_who_comes_first(kind: LinkKind, clock: MockClock | None) -> None:
+    """S10, S11."""
     async with (
         open_switch() as switch,
         ready(switch, "first", kind, ECHO) as first,
@@ -286,6 +293,7 @@ async def test_a_record_with_an_attachment_error_offers_nothing(kind: LinkKind, 
 
 
 async def test_the_slot_of_a_dead_host_is_taken_by_its_name(kind: LinkKind, clock: MockClock | None) -> None:
+    """S6."""
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as old:
         old.link.close()
         await until(lambda: states(switch) == {"m0": "dead"})

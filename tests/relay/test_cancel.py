@@ -109,6 +109,7 @@ async def test_a_handler_that_wins_the_race(kind: LinkKind, clock: MockClock | N
 
 
 async def test_a_handler_that_never_ends(kind: LinkKind, clock: MockClock | None) -> None:
+    """S18."""
     async with open_switch(QUICK) as switch, ready(switch, "m0", kind, ECHO) as master:
         caller = Caller()
         request = switch.open_request(ECHO, caller)
@@ -149,6 +150,7 @@ async def test_force_kill_follows_a_cancel_once(kind: LinkKind, clock: MockClock
 async def test_cancel_reaches_the_calls_that_the_handler_has_made(
     kind: LinkKind, clock: MockClock | None, force_kill: bool
 ) -> None:
+    """S18."""
     async with (
         open_switch() as switch,
         ready(switch, "a", kind, UPPER) as a,

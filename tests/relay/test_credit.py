@@ -25,7 +25,7 @@ def outstanding(switch: object, stream_id: str) -> int:
 
 
 async def test_an_answer_is_held_to_the_window_of_its_receiver(kind: LinkKind, clock: MockClock | None) -> None:
-    """Sender 64, receiver 32."""
+    """S15: Sender 64, receiver 32."""
     async with (
         open_switch(SETTINGS) as switch,
         ready(switch, "a", kind, UPPER) as a,
@@ -68,7 +68,7 @@ async def test_a_body_is_held_to_the_window_of_its_receiver(kind: LinkKind, cloc
 
 
 async def test_streams_wait_each_for_their_own_credit(kind: LinkKind, clock: MockClock | None) -> None:
-    """A receiver may read the second stream first: it must not wait for the first one's credit."""
+    """S15: A receiver may read the second stream first: it must not wait for the first one's credit."""
     async with (
         open_switch(SETTINGS) as switch,
         ready(switch, "a", kind, UPPER) as a,

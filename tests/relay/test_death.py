@@ -15,6 +15,7 @@ PEER = b"peer call id 16b"
 
 @pytest.mark.parametrize("phase", ["opened", "in the body", "sent", "streaming", "cancelled"])
 async def test_calls_to_a_dead_host_end(kind: LinkKind, clock: MockClock | None, phase: str) -> None:
+    """S19."""
     async with (
         open_switch() as switch,
         ready(switch, "other", kind, UPPER) as other,
@@ -72,6 +73,7 @@ async def test_the_callee_of_a_peer_call_dies(kind: LinkKind, clock: MockClock |
 
 @pytest.mark.parametrize("finished", [False, True], ids=["in the body", "sent"])
 async def test_the_caller_of_a_peer_call_dies(kind: LinkKind, clock: MockClock | None, finished: bool) -> None:
+    """S19."""
     async with open_switch() as switch, ready(switch, "a", kind, UPPER) as a, ready(switch, "b", kind, ECHO) as b:
         a.send(*peer_call(PEER, b"\x40")[: 5 if finished else 3])
         await b.skip_to(FrameType.END if finished else FrameType.CHUNK)

@@ -20,6 +20,7 @@ PEER = b"peer call id 16b"
 
 
 async def test_a_call_to_another_host(kind: LinkKind, clock: MockClock | None) -> None:
+    """S16."""
     async with open_switch() as switch, ready(switch, "a", kind, UPPER) as a, ready(switch, "b", kind, ECHO) as b:
         switch.open_request(UPPER, Caller())  # XID 1
         await a.next(FrameType.REQ)
@@ -48,6 +49,7 @@ async def test_a_call_to_another_host(kind: LinkKind, clock: MockClock | None) -
 
 
 async def test_grants_travel_by_their_direction(kind: LinkKind, clock: MockClock | None) -> None:
+    """S15."""
     async with open_switch() as switch, ready(switch, "a", kind, UPPER) as a, ready(switch, "b", kind, ECHO) as b:
         a.send(*peer_call(PEER, b"\x42hi")[:3])
         req = await b.next(FrameType.REQ)
@@ -70,7 +72,7 @@ async def test_grants_travel_by_their_direction(kind: LinkKind, clock: MockClock
 
 
 async def test_a_call_back_to_the_same_host(kind: LinkKind, clock: MockClock | None) -> None:
-    """The XID tells the directions apart: the caller's frames have none, the handler's have it."""
+    """S16: The XID tells the directions apart: the caller's frames have none, the handler's have it."""
     async with open_switch() as switch, ready(switch, "a", kind, ECHO, UPPER) as a:
         a.send(*peer_call(PEER, b"\x42hi"))
         received = await a.take_request()
@@ -119,6 +121,7 @@ async def test_a_caller_may_give_up_its_body(kind: LinkKind, clock: MockClock | 
 async def test_a_call_that_cannot_go_anywhere(
     kind: LinkKind, clock: MockClock | None, cap: str, code: str, attribution: str
 ) -> None:
+    """S16."""
     async with open_switch() as switch, ready(switch, "a", kind, ECHO) as a:
         a.send(*peer_call(PEER, cap=cap))
         error = await a.next(FrameType.ERR)

@@ -29,6 +29,7 @@ HELLO = b"\x45hello"
 
 
 async def test_a_request_and_its_answer(kind: LinkKind, clock: MockClock | None) -> None:
+    """S14."""
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
         caller = Caller()
         request = switch.open_request(ECHO, caller)
@@ -104,6 +105,7 @@ async def test_what_comes_after_the_terminal_is_a_straggler(kind: LinkKind, cloc
 
 
 async def test_an_xid_of_another_request_is_no_route(kind: LinkKind, clock: MockClock | None) -> None:
+    """S14."""
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
         one, two = Caller(), Caller()
         first, second = switch.open_request(ECHO, one), switch.open_request(ECHO, two)
@@ -176,6 +178,7 @@ async def test_nobody_serves_it(kind: LinkKind, clock: MockClock | None) -> None
 
 
 async def test_the_best_host_is_chosen_and_a_hint_wins(kind: LinkKind, clock: MockClock | None) -> None:
+    """S11, S12."""
     plain, special = "cap:chat;out=media:text", "cap:chat;model=big;out=media:text"
     async with (
         open_switch() as switch,
