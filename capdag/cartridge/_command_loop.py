@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from threading import Thread
 
 from capdag.errors import CapdagError, ConfigError, ProtocolError, RemoteProtocolError
-from capdag.wire import DEFAULT_LIMITS, Frame, FrameSplitter, hello_frame, inspect, pack, view_of
+from capdag.wire import DEFAULT_LIMITS, Frame, FrameSplitter, SeqAssigner, hello_frame, inspect, pack, view_of
 
 from ._command_call import CommandCall
 from ._descriptors import Descriptors
@@ -53,6 +53,7 @@ class CommandLoop:
         self._output_is_file = stat.S_ISREG(os.fstat(output_fd).st_mode)
         self._unwritten: deque[memoryview] = deque()
         self._splitter = FrameSplitter()
+        self._numbers = SeqAssigner()
         self._stopped: CapdagError | None = None
         self._deadline: float | None = None
 
@@ -168,6 +169,7 @@ class CommandLoop:
     def _send(self, frames: Iterable[Frame]) -> None:
         """Write frames to the cartridge, which always reads."""
         for frame in frames:
+            self._numbers.assign(frame)
             data = memoryview(pack(view_of(frame), DEFAULT_LIMITS.max_frame))
             while data:
                 data = data[os.write(self._frames_out, data) :]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
@@ -92,7 +93,9 @@ class Sidelines:
         elif self._on_terminal:
             filled = round(_BAR_WIDTH * min(1.0, max(0.0, record.progress)))
             bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-            self._stream.write(f"{_ERASE_LINE}[{bar}] {record.progress:4.0%} {record.message}")
+            line = f"[{bar}] {record.progress:4.0%} {' '.join(record.message.split())}"
+            # A line that wraps could not be taken away.
+            self._stream.write(_ERASE_LINE + line[: shutil.get_terminal_size().columns - 1])
             self._bar_shown = True
         elif record.progress >= 1.0 or self._clock() >= self._next_line_at:
             self._next_line_at = self._clock() + _BETWEEN_LINES

@@ -48,6 +48,9 @@ def write_project(name: str, caps: Sequence[NewCap], *, is_async: bool) -> list[
     texts = _texts(folder, caps, is_async=is_async)
     try:
         folder.mkdir()
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror}") from None
+    try:
         return [_write(folder / file, text) for file, text in texts.items()]
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -69,8 +72,8 @@ def _texts(folder: Path, caps: Sequence[NewCap], *, is_async: bool) -> dict[str,
         "description": f"A cartridge that serves {', '.join(cap.alias for cap in caps) or 'a chat model'}.",
         "name_text": json.dumps(name),
         "module_text": json.dumps(f"{name}.cartridge"),
-        "python_text": json.dumps(sys.executable),
-        "folder_text": json.dumps(str(folder)),
+        "python_text": json.dumps(sys.executable, ensure_ascii=False),
+        "folder_text": json.dumps(str(folder), ensure_ascii=False),
         **_code(caps, is_async=is_async),
     }
 

@@ -12,13 +12,17 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
+from capdag.cartridge._command import _Commands
+from tests.cartridge import command_stub
 from tests.cartridge.driver import ROOT
 
 STUB = "tests.cartridge.command_stub"
 TASKS = "tests.cartridge.async_command_stub"
 ECHO = "cartridges.echo.main"
+FULL = "  param: n\n  limit: 2\n  retryable: True\n  (the request is wrong: change it; try again later)\n"
 IMPORTED = b"printed by an engine while it is imported\n"
 
 
@@ -62,24 +66,36 @@ def test_version_and_help() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["jion"], "No such command 'jion'; did you mean 'join'?"),
+        (["one-of-two"], "may mean 'cap:full;in=media:void;out=media:void' or 'cap:crash"),
+        (["join", "a", "b", "c"], "unexpected extra argument (c)"),
+        (["join", "@no/such/file"], "cannot read no/such/file: No such file or directory"),
+        (["join", "-", "-"], "stdin can be the value of one argument only"),
+        (["words"], "Missing parameter: arg_0"),
+        (["words", "a", "--save", "cuont", "x"], "'cuont' is not"),
+        (["cap:;;"], "is no cap URN"),
+        (["cap:nothing"], "No such command 'cap:nothing'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words: list[str], said: str) -> None:
+    caps = list(command_stub.cartridge._caps.values())
+    with pytest.raises(click.UsageError) as refused:
+        _Commands(command_stub.cartridge, caps).main(words, standalone_mode=False)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("jion",), 2, "No such command 'jion'; did you mean 'join'?"),
-        (("one-of-two",), 2, "may mean 'cap:full;in=media:void;out=media:void' or 'cap:crash"),
-        (("join", "a", "b", "c"), 2, "unexpected extra argument (c)"),
-        (("join", "@no/such/file"), 2, "cannot read no/such/file: No such file or directory"),
-        (("join", "-", "-"), 2, "stdin can be the value of one argument only"),
-        (("words",), 2, "Missing argument 'WORDS...'"),
-        (("words", "a", "--save", "cuont", "x"), 2, "'cuont' is not"),
-        (("words", "a", "--save", "count", "no/such/file"), 2, "cannot write no/such/file"),
-        (("cap:;;",), 2, "is no cap URN"),
-        (("cap:nothing",), 2, "No such command 'cap:nothing'"),
-        (("full",), 1, "stub: INVALID_REQUEST (input): n is 3 and at most 2\n  param: n\n  limit: 2\n"),
-        (("full",), 1, "  retryable: True\n  (the request is wrong: change it; try again later)\n"),
-        (("crash",), 1, "stub: HANDLER_ERROR (internal): KeyError: 'lost'\n  (the code is at fault)\n"),
+        (["jion"], 2, "Error: No such command 'jion'; did you mean 'join'?"),
+        (["words", "a", "--save", "count", "no/such/file"], 2, "stub: cannot write no/such/file"),
+        (["full"], 1, "stub: INVALID_REQUEST (input): n is 3 and at most 2\n" + FULL),
+        (["crash"], 1, "stub: HANDLER_ERROR (internal): KeyError: 'lost'\n  (the code is at fault)\n"),
     ],
 )  # fmt: skip
-def test_failures_say_what_to_do(words: tuple[str, ...], code: int, said: str) -> None:
+def test_failures_say_what_to_do(words: list[str], code: int, said: str) -> None:
     done = run(*words)
     assert (done.returncode, done.stdout) == (code, b"")
     assert said in done.stderr.decode()

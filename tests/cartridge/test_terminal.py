@@ -43,13 +43,17 @@ def test_messages_are_never_held_back() -> None:
     assert stream.getvalue() == "".join(f"warn: {step}\n" for step in range(5))
 
 
-def test_a_terminal_has_a_bar_that_is_taken_away_for_other_words() -> None:
+def test_a_terminal_has_a_bar_that_is_taken_away_for_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     stream = Terminal()
     sidelines = Sidelines(stream)
     sidelines.show(LogRecord("progress", "half", 0.5))
     assert stream.getvalue() == "\r\x1b[K[" + "#" * 15 + "-" * 15 + "]  50% half"
     sidelines.show(LogRecord("warn", "careful"))
     assert stream.getvalue().endswith("half\r\x1b[Kwarn: careful\n")
+    sidelines.show(LogRecord("progress", "long\nand " * 20, 0.5))
+    assert stream.getvalue().split("\x1b[K")[-1] == "[###############---------------]  50% long and long and lon"
+    sidelines.clear()
     before = stream.getvalue()
     sidelines.clear()
     assert stream.getvalue() == before
