@@ -7,9 +7,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from capdag.errors import CODES
-from capdag.wire import DEFAULT_LIMITS, FrameType
+from capdag.wire import DEFAULT_LIMITS, DropReason, FrameType
 from capdag.wire.frame import FIELD_NAMES, FLOW_TYPES, TERMINAL_TYPES
 
 SPEC = Path(__file__).parents[1] / "protocol-spec"
@@ -57,6 +58,14 @@ def test_no_other_code_is_sent() -> None:
     }
     assert len(sent) > 15
     assert sent <= set(CODES)
+
+
+def test_drop_reasons() -> None:
+    law = re.search(r"\*\*L51\*\*(.*?)\n\n", (SPEC / "wire.md").read_text(), re.DOTALL)
+    assert law is not None
+    assert tuple(re.findall(r"`(\w+)`", law[1])) == get_args(DropReason)  # mypy holds the routers to it
+    routers = "".join(path.read_text() for path in (SPEC.parent / "capdag").glob("[hr]*/*.py"))
+    assert all(f'"{reason}"' in routers for reason in get_args(DropReason))
 
 
 def test_frame_types() -> None:

@@ -160,7 +160,7 @@ class CartridgeSide:
         return self._blame(cartridge, view, Fault("PROTOCOL_VIOLATION", text))
 
     def _blame(self, cartridge: Cartridge, view: FrameView, fault: Fault) -> Failure:
-        self._x.drop(view, fault.code.lower())
+        self._x.drop(view, fault.drop_reason)
         text = f"cartridge {cartridge.id!r} {fault.text}"
         log.error("%s: %s", fault.code, text)
         return Failure(fault.code, _INTERNAL, text)

@@ -14,6 +14,7 @@ from uuid import uuid4
 from capdag.urn import CapTable
 from capdag.wire import (
     CancelReason,
+    DropReason,
     Failure,
     Frame,
     FrameCounts,
@@ -115,7 +116,7 @@ class Exchange:
         if line is not None:
             log.warning("%s", line)
 
-    def drop(self, view: FrameView, reason: str) -> None:
+    def drop(self, view: FrameView, reason: DropReason) -> None:
         """Count a frame that is thrown away on purpose."""
         self.counts.drop(view, reason)
 

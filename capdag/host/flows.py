@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from capdag.wire import PAYLOAD_HEADROOM, TERMINAL_TYPES, FrameType, FrameView, Limits, SendWindow
+from capdag.wire import PAYLOAD_HEADROOM, TERMINAL_TYPES, DropReason, FrameType, FrameView, Limits, SendWindow
 from capdag.wire.blocks import ChunkRun
 
 _STREAMED = frozenset({FrameType.STREAM_START, FrameType.CHUNK})
@@ -19,8 +19,13 @@ _STREAMED = frozenset({FrameType.STREAM_START, FrameType.CHUNK})
 class Fault(NamedTuple):
     """How a sender broke the limits of its request: an error code, and words that follow its name."""
 
-    code: str
+    code: Literal["CREDIT_VIOLATION", "PROTOCOL_VIOLATION"]
     text: str
+
+    @property
+    def drop_reason(self) -> DropReason:
+        """Why the frame goes nowhere, for the counts."""
+        return "credit_violation" if self.code == "CREDIT_VIOLATION" else "protocol_violation"
 
 
 class Edge:

@@ -134,7 +134,7 @@ class RelaySide:
         if not x.debt.has_room(x.limits):
             return x.debt.refusal()
         if named is None:
-            return Failure("INVALID_REQUEST", _INTERNAL, "a REQ must name a cap URN in key 10")
+            return Failure("INVALID_REQUEST", AttributionClass.INPUT, "a REQ must name a cap URN in key 10")
         try:
             cap = CapUrn.parse(named)
         except UrnError as error:

@@ -11,6 +11,7 @@ from capdag.wire import (
     RESPONSE,
     TERMINAL_TYPES,
     XID_HEADROOM,
+    DropReason,
     Failure,
     FrameType,
     FrameView,
@@ -37,7 +38,7 @@ class Passage:
         self._out = out
         self._clock = clock
 
-    def lose(self, view: FrameView, reason: str | None = None) -> None:
+    def lose(self, view: FrameView, reason: DropReason | None = None) -> None:
         """Count a frame that goes nowhere: a straggler if its request ended lately, else a drop."""
         line = self._rows.counts.drop(view, reason) if reason else self._rows.counts.unroutable(view)
         if line is not None:

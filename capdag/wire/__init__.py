@@ -46,7 +46,7 @@ from .meta import (
 )
 from .policy import NetworkPolicy, policy_frame, read_policy
 from .pools import ALL_POOL, Pools, PoolState, read_pools, write_pools
-from .requests import FrameCounts, ReleasedRing, RequestTable, TableFullError
+from .requests import DropReason, FrameCounts, ReleasedRing, RequestTable, TableFullError
 from .sequence import ReorderBuffer, SeqAssigner, flow_of
 from .streams import CreditViolationError, InStream, InStreams, Received, StreamHead
 from .values import ItemReader, item_payloads, scalar_payloads
@@ -55,8 +55,8 @@ from .view import FrameView
 __all__ = [
     "ALL_POOL", "DEFAULT_LIMITS", "FLOW_TYPES", "HOST_ABORT", "IDENTITY_CAP", "PAYLOAD_HEADROOM",
     "PROTOCOL_VERSION", "REQUEST", "RESPONSE", "TERMINAL_TYPES", "USER_CANCEL", "XID_HEADROOM", "CancelReason",
-    "CartridgeHello", "CreditViolationError", "Failure", "Frame", "FrameCounts", "FrameSplitter", "FrameType",
-    "FrameView", "IdentityCheck", "InStream", "InStreams", "ItemReader", "Limits", "LocalProtocolError",
+    "CartridgeHello", "CreditViolationError", "DropReason", "Failure", "Frame", "FrameCounts", "FrameSplitter",
+    "FrameType", "FrameView", "IdentityCheck", "InStream", "InStreams", "ItemReader", "Limits", "LocalProtocolError",
     "LogRecord", "MessageId", "NetworkPolicy", "PoolState", "Pools", "ProtocolError", "ReceiveWindow", "Received",
     "ReleasedRing", "RemoteProtocolError", "ReorderBuffer", "RequestTable", "SendWindow", "SeqAssigner",
     "StreamHead", "TableFullError", "body_end_frame", "cancel_frame", "credit_frame", "decode_frame",

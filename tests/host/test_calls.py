@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from capdag.errors import AttributionClass
 from capdag.wire import (
     REQUEST,
     RESPONSE,
@@ -14,6 +15,7 @@ from capdag.wire import (
     credit_frame,
     encode_value,
     end_frame,
+    failure_of,
     fnv1a_64,
     log_frame,
 )
@@ -287,6 +289,14 @@ async def test_refusals_carry_the_xid(link: str) -> None:
         assert "is no cap URN" in await it.relay.call("nonsense").failed("INVALID_REQUEST")
         it.relay.send(body_end_frame(b"n" * 16, xid=9))
         assert it.state() == "registered"
+
+
+@LINKS
+async def test_a_req_without_a_cap_is_its_requesters_mistake(link: str) -> None:
+    """H18; the class is a departure of wire.md."""
+    async with bench(record(), link=link) as it:
+        failure = failure_of((await it.relay.call(None).ended()).meta)  # type: ignore[arg-type]
+        assert (failure.code, failure.attribution) == ("INVALID_REQUEST", AttributionClass.INPUT)
 
 
 @LINKS
