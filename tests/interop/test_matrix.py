@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tests.interop.bench import ROLES, Bench, open_bench
 from tests.interop.cases import CASES, FAULTS
-from tests.interop.engines import PEER_PYTHON
+from tests.interop.engines import HERE, PEER_PYTHON
 from tests.leaks import assert_no_leaks
 
 LIMIT = 60.0
@@ -48,3 +49,17 @@ async def _in_time(bench: Bench, role: str, case: str) -> None:
 def test_cell(running: Running, case: str) -> None:
     portal, bench = running
     portal.call(_in_time, bench, bench.role.letter, case)
+
+
+def test_page_has_the_matrix() -> None:
+    page = (HERE.parents[1] / "protocol-spec" / "interop.md").read_text()
+    found = {}
+    for line in page.splitlines():
+        first, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if first in CASES:
+            found |= {(role, first): cell for role, cell in zip(ROLES, cells, strict=True)}
+    told = {(role, case): " ".join(["passes", *FAULTS.get((role, case), ())]) for case in CASES for role in ROLES}
+    assert found == told
+    described = re.findall(r"^\*\*(P\d+)\.", page, re.MULTILINE)
+    assert described == [f"P{number}" for number in range(1, len(described) + 1)]
+    assert {fault for faults in FAULTS.values() for fault in faults} <= {*described}
