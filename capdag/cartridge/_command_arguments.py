@@ -69,6 +69,7 @@ class _Arg:
         self.position: int | None = sources.get("position")
         self.file_flag: str | None = None
         self._is_main = arg.is_main
+        self._is_live = arg.is_main and "live" in arg.media.tags
         self._media_urn = sources.get("stdin", arg.media_urn)
         self._is_sequence = facts.get("is_sequence", False)
         self._default = facts.get("default_value")
@@ -110,12 +111,18 @@ class _Arg:
             yield self._argument(values=[_item(value) if self._is_sequence else _text(value).encode()])
 
     def _left_out(self) -> Iterator[GivenArgument]:
-        required = self.facts["required"]
-        if self._is_main and ((required and self._default is None) or (sys.stdin and not os.isatty(STDIN))):
+        if self._is_main and self._takes_stdin():
             yield self._argument(fd=STDIN)
+        elif self._is_live:
+            yield self._argument()  # an empty selector: a feed as it is by default
         elif self._default is not None:
             default = self._default if isinstance(self._default, str) else json.dumps(self._default)
             yield self._argument(values=[default.encode()])
+
+    def _takes_stdin(self) -> bool:
+        """True if stdin is to be read: it was redirected, or there is nothing else that the argument could be."""
+        optional = not self.facts["required"] or self._default is not None or self._is_live
+        return not optional or (bool(sys.stdin) and not os.isatty(STDIN))
 
     def _argument(self, values: Sequence[bytes | str] = (), fd: int | None = None) -> GivenArgument:
         return GivenArgument(self._media_urn, self._is_sequence, values, fd)

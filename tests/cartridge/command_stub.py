@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 
-from capdag.cartridge import Cartridge, CartridgeError, Request
+from capdag.cartridge import Cartridge, CartridgeError, FeedItem, Request, Selector
 
 TEXT = "media:enc=utf-8"
 
@@ -98,6 +99,19 @@ def deaf(request: Request) -> None:
     request.output.write("word\n")
     request.output.flush()
     time.sleep(60)
+
+
+@cartridge.feed("media:live;ticks")
+def ticks(_selector: Selector) -> Iterator[FeedItem]:
+    """Tick twice."""
+    yield FeedItem(1)
+    yield FeedItem(2)
+
+
+@cartridge.cap('cap:in="media:live;ticks";out=media:sum;watch', title="Watch", aliases=["watch"])
+def watch(request: Request) -> None:
+    """Add up the ticks of a live feed."""
+    request.output.write(sum(request.main_input()))
 
 
 @cartridge.cap("cap:full;in=media:void;out=media:void", title="Full", aliases=["full", "one-of-two"])

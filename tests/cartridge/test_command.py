@@ -222,6 +222,12 @@ def test_input_may_be_typed() -> None:
     assert screen.count("hello") == 2
 
 
+def test_a_live_feed_is_opened_as_it_is_unless_a_selector_is_given() -> None:
+    code, screen, _ = on_terminal("watch")
+    assert (code, screen.splitlines()[-1]) == (0, "3")
+    assert run("watch", data=b'{"stop": {"max_items": 1}}').stdout == b"1\n"
+
+
 def test_a_wrong_setting_is_told_without_a_traceback() -> None:
     done = subprocess.run(
         line_of("echo", module=ECHO), cwd=ROOT, input=b"", capture_output=True, timeout=30,

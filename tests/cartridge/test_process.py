@@ -202,7 +202,7 @@ def test_importing_the_sdk_does_nothing_and_brings_no_event_loop() -> None:
     code = (
         "import os, sys; before = os.listdir('/proc/self/fd'); import capdag.cartridge, cartridges.echo.main;"
         "assert os.listdir('/proc/self/fd') == before;"
-        "print(sorted({'trio', 'asyncio', 'msgspec', 'logging', 'dataclasses', 'inspect'} & set(sys.modules)))"
+        "print(sorted({'trio', 'asyncio', 'click', 'msgspec', 'logging', 'dataclasses', 'inspect'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.stderr) == ("[]\n", "")
