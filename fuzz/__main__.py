@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a command prints
-"""`python -m fuzz [--seconds N] [--keep] [TARGET …]`: run targets, two at a time, and say what was run and found.
+"""`python -m fuzz [--seconds N] [--jobs N] [--keep] [TARGET …]`: run targets and say what was run and found.
 
 `--keep` adds inputs that reach new code to `fuzz/corpus`. An input that breaks an invariant is written to
 `fuzz/crashes/new`, and the command fails: fix it, and move the file to `fuzz/crashes/TARGET`, where the tests take it.
@@ -105,6 +105,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz what reads untrusted bytes.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(NAMES)}; all by default")
     parser.add_argument("--seconds", type=int, default=3600, help="for each target (default: an hour)")
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="targets at a time (default: %(default)s)"
+    )
     parser.add_argument("--keep", action="store_true", help="add inputs that reach new code to fuzz/corpus")
     parser.add_argument("--crashes", type=Path, default=HERE / "crashes" / "new", help="folder for what was found")
     options = parser.parse_args()
@@ -112,7 +115,7 @@ def main() -> int:
     unknown = sorted(set(options.targets) - set(NAMES))
     if unknown:
         parser.error(f"no target {unknown[0]!r}: choose from {', '.join(NAMES)}")
-    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         chosen = options.targets or NAMES
         runs = list(pool.map(lambda name: run(name, options.seconds, options.crashes, keep=options.keep), chosen))
     for one in runs:
