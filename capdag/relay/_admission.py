@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from capdag.errors import AttributionClass, CapdagError
 
-from ._places import Line, M, Place
+from ._places import Line, M, Slot
 
 R = TypeVar("R")
 
@@ -23,19 +23,6 @@ class QueueFullError(CapdagError):
 
     code = "QUEUE_FULL"
     attribution = AttributionClass.RESOURCE
-
-
-class Slot(Generic[M]):
-    """What a request holds while it runs."""
-
-    __slots__ = ("caller", "held", "line", "master", "place")
-
-    def __init__(self, line: Line[M], master: M, place: Place, caller: str) -> None:
-        self.line = line
-        self.master = master
-        self.place = place
-        self.caller = caller
-        self.held = True
 
 
 class Ticket(Generic[M, R]):
@@ -107,11 +94,8 @@ class Admission(Generic[M, R]):
         found = line.room(preferred)
         if found is None:
             return None
-        master, place = found
-        for pool in place.chain:
-            pool.active += 1
         self._note_served(caller)
-        return Slot(line, master, place, caller)
+        return Slot(line, *found, caller)
 
     def _note_served(self, name: str) -> None:
         caller = self._caller(name)
@@ -128,11 +112,8 @@ class Admission(Generic[M, R]):
         return caller
 
     def release(self, slot: Slot[M]) -> None:
-        """Give a slot back. Once: a second time is a mistake of the code."""
-        assert slot.held, "a slot was given back twice"
-        slot.held = False
-        for pool in slot.place.chain:
-            pool.active -= 1
+        """Give a slot back, once."""
+        slot.give_back()
         self._callers[slot.caller].active -= 1
         self._forget(slot.caller)
         if self.waiting:

@@ -23,11 +23,11 @@ from capdag.wire import (
 )
 from capdag.wire.request_life import RequestState
 
-from ._admission import Slot
 from ._alarms import Alarms
 from ._flow import NOBODY
 from ._masters import Master
 from ._outgoing import Outgoing
+from ._places import Slot
 from ._rows import Row, Rows
 
 CLOSING = "the switch is shutting down; the request can be sent again later"

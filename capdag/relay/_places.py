@@ -30,11 +30,13 @@ Chain = tuple[Pool, ...]
 
 
 class Install:
-    """One installed cartridge of one host. A caller may ask for it by any of `names`; it has a place in `lines`."""
+    """One installed cartridge of one host. A caller may ask for it by any of `names`; it has a place in `lines`, and
+    holds `slots`."""
 
     def __init__(self, *names: str) -> None:
         self.names = frozenset(names)
         self.lines: dict[Line[Any], None] = {}
+        self.slots: dict[Slot[Any], None] = {}
         self.running = False
         self.pools: dict[str, Pool] = {}
         self._members: dict[str, tuple[str, ...]] = {}
@@ -68,7 +70,7 @@ class Install:
     @property
     def is_idle(self) -> bool:
         """True if nothing is in its pools."""
-        return not any(pool.active for pool in self.pools.values())
+        return not self.slots
 
 
 class Place(NamedTuple):
@@ -86,6 +88,35 @@ class Place(NamedTuple):
         return True
 
 
+class Slot(Generic[M]):
+    """What a request holds while it runs: one of each pool of its chain."""
+
+    __slots__ = ("caller", "line", "master", "place")
+
+    def __init__(self, line: Line[M], master: M, place: Place, caller: str) -> None:
+        self.line = line
+        self.master = master
+        self.place = place
+        self.caller = caller
+        place.install.slots[self] = None
+        for pool in place.chain:
+            pool.active += 1
+
+    def move(self, place: Place) -> None:
+        """Hold another chain of the same install: its cartridge has told of other pools."""
+        for pool in self.place.chain:
+            pool.active -= 1
+        for pool in place.chain:
+            pool.active += 1
+        self.place = place
+
+    def give_back(self) -> None:
+        """Hold nothing any more. Once: a second time is a mistake of the code, and raises KeyError."""
+        del self.place.install.slots[self]
+        for pool in self.place.chain:
+            pool.active -= 1
+
+
 class Line(Generic[M]):
     """One cap, and the hosts that offer it in the order of their coming. Requests for it stand in one line."""
 
@@ -99,8 +130,11 @@ class Line(Generic[M]):
         before = self.places.get(master)
         if before is not None and before.install is not install:
             del before.install.lines[self]
-        self.places[master] = Place(install, install.chain(self.text))
+        place = self.places[master] = Place(install, install.chain(self.text))
         install.lines[self] = None
+        for slot in install.slots:
+            if slot.line.cap == self.cap and slot.place.chain != place.chain:
+                slot.move(place)
 
     def drop(self, master: M) -> None:
         """Note that a host offers the cap no more."""

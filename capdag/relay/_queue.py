@@ -15,13 +15,13 @@ from capdag.errors import RequestFailedError
 from capdag.urn import CapUrn
 from capdag.wire import CancelReason, Failure, LogRecord, MessageId, err_frame, log_frame, view_of
 
-from ._admission import Admission, QueueFullError, Slot, Ticket
+from ._admission import Admission, QueueFullError, Ticket
 from ._alarms import Alarm, Alarms
 from ._endings import failure
 from ._flow import Sink
 from ._masters import Master, Masters
 from ._outgoing import Outgoing
-from ._places import Line
+from ._places import Line, Slot
 from ._settings import SwitchSettings
 
 SHOWN = 64

@@ -11,11 +11,11 @@ from capdag.wire import FLOW_TYPES, USER_CANCEL, CancelReason, Frame, FrameType,
 from capdag.wire.life import Verdict
 from capdag.wire.request_life import REQUEST_LIFE, RequestState, Side
 
-from ._admission import Slot
 from ._endings import Endings
 from ._masters import Master
 from ._outgoing import Outgoing
 from ._passage import Passage
+from ._places import Slot
 from ._queue import Queue, Waiting
 from ._router import Router, wanted_cap
 from ._rows import Row, Rows

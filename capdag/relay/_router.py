@@ -21,14 +21,13 @@ from capdag.wire import (
 from capdag.wire.life import Verdict
 from capdag.wire.request_life import RequestState, Side
 
-from ._admission import Slot
 from ._attaching import Attaching
 from ._endings import Endings, failure
 from ._flow import Flow, Sink
 from ._masters import Master, Masters
 from ._outgoing import Outgoing
 from ._passage import Passage, too_long
-from ._places import Line
+from ._places import Line, Slot
 from ._rows import Row, Rows
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from capdag.wire import CancelReason, FrameCounts, MessageId, ReleasedRing, RequestTable
 from capdag.wire.request_life import RequestState
 
-from ._admission import Slot
 from ._alarms import Alarm
 from ._flow import Flow
+from ._places import Slot
 
 RECENT = 64
 """Ended requests that the snapshot shows."""

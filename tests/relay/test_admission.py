@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from capdag.relay._admission import Admission, QueueFullError, Slot, Ticket
-from capdag.relay._places import Install, Line
+from capdag.relay._admission import Admission, QueueFullError, Ticket
+from capdag.relay._places import Install, Line, Slot
 from capdag.urn import CapUrn
 from capdag.wire import IDENTITY_CAP, PoolState
 
@@ -88,7 +88,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     def offer(self, host: str, caps: set[str], running: bool, chat: int, both: int, all_: int, again: bool) -> None:
         if again:  # the cartridge was installed anew
             self.installs[host] = Install(host, "cart")
-        self.installs[host].update(running, sized(chat=chat, both=both, all=all_))
+        pools = sized(chat=chat, both=both, all=all_)
+        self.installs[host].update(running, pools if running else {})
         for text, line in self.lines.items():
             if text in caps:
                 line.put(host, self.installs[host])
@@ -129,7 +130,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def end(self, pick: int) -> None:
         slot = self.held.pop(pick % len(self.held))
         self.admission.release(slot)
-        with pytest.raises(AssertionError, match="given back twice"):
+        with pytest.raises(KeyError):
             self.admission.release(slot)
         self._admit()
 
@@ -156,6 +157,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         for install in installs:
             for pool in install.pools.values():
                 assert pool.active == held[pool]
+
+    @invariant()
+    def what_is_held_is_the_chain_of_now(self) -> None:
+        for slot in self.held:
+            place = slot.line.places.get(slot.master)
+            if place is not None and place.install is slot.place.install:
+                assert slot.place.chain == place.chain == place.install.chain(slot.line.text)
 
     @invariant()
     def nobody_waits_who_could_go(self) -> None:
@@ -315,3 +323,26 @@ def test_a_shared_pool_holds_back_both_caps_and_no_other() -> None:
     assert admitted(admission) == ["words"]
     admission.release(first)
     assert admitted(admission) == ["chat"]
+
+
+def test_what_runs_counts_in_the_pools_that_a_cartridge_tells_of_later() -> None:
+    """S22, S25: the request that started it holds a slot of its shared pool, too."""
+    admission: Admission[str, str] = Admission(9)
+    line = chat_line(0, running=False)
+    install = line.places["h0"].install
+    first = admission.take(line, "a")
+    assert first is not None
+    for number in range(3):
+        admission.wait(line, "a", None, f"r{number}", 0.0)
+    install.update(True, sized(both=2))
+    line.put("h0", install)
+    admission.changed(line)
+    assert admitted(admission) == ["r0"]
+    assert install.pools["both"].active == 2
+    admission.release(first)
+    assert admitted(admission) == ["r1"]
+    install.update(True, sized(chat=2))
+    line.put("h0", install)
+    install.update(True, sized(chat=2))
+    assert "both" not in install.pools
+    assert install.pools[CHAT].active == 2
