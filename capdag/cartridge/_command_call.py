@@ -34,7 +34,7 @@ from capdag.wire import (
 )
 
 from ._command_arguments import GivenArgument
-from ._command_feed import Feed
+from ._command_sender import ArgumentSender
 
 _RID = 1
 
@@ -45,14 +45,14 @@ OnLog = Callable[[LogRecord], None]
 class CommandCall:
     """Calls `cap` once the cartridge has said HELLO. `ended` is true after the terminal, `failure` what ERR told.
 
-    What comes is given to `on_value` and `on_log` as it comes. `take`, `feed` and `grant` give the frames that are due;
+    What comes is given to `on_value` and `on_log` as it comes. `take`, `send` and `grant` give the frames that are due;
     `take` raises RemoteProtocolError when the cartridge breaks a rule.
     """
 
     def __init__(self, cap: str, arguments: Sequence[GivenArgument], on_value: OnValue, on_log: OnLog) -> None:
         self.ended = False
         self.failure: Failure | None = None
-        self.feeds: list[Feed] = []
+        self.senders: list[ArgumentSender] = []
         self._cap = cap
         self._arguments = arguments
         self._on_value = on_value
@@ -73,9 +73,9 @@ class CommandCall:
 
     def _begin(self, limits: Limits) -> list[Frame]:
         self._begun = True
-        self.feeds = [Feed(_RID, f"arg-{n}", given, limits) for n, given in enumerate(self._arguments)]
+        self.senders = [ArgumentSender(_RID, f"arg-{n}", given, limits) for n, given in enumerate(self._arguments)]
         request = Frame(FrameType.REQ, _RID, cap=self._cap, content_type="application/cbor", payload=b"")
-        return [policy_frame(NetworkPolicy.NO_TELEMETRY), request, *(feed.start() for feed in self.feeds)]
+        return [policy_frame(NetworkPolicy.NO_TELEMETRY), request, *(sender.start() for sender in self.senders)]
 
     def _alone(self, cap: str | None) -> Failure:
         message = (
@@ -94,9 +94,9 @@ class CommandCall:
         elif view.type is FrameType.LOG:
             self._on_log(read_log(view.meta))
         elif view.type is FrameType.CREDIT:
-            for feed in self.feeds:
-                if feed.stream_id == view.stream_id:
-                    feed.grant(view.fields[19])
+            for sender in self.senders:
+                if sender.stream_id == view.stream_id:
+                    sender.grant(view.fields[19])
         elif view.type is FrameType.ERR:
             self.ended, self.failure = True, failure_of(view.meta)
         elif view.type is FrameType.END:
@@ -117,10 +117,10 @@ class CommandCall:
             self._on_value(stream.head, value, received.meta)
         self._due[stream] += received.grant_now + stream.window.consume(received.owed)
 
-    def feed(self) -> Iterator[Frame]:
+    def send(self) -> Iterator[Frame]:
         """Give what the arguments can send now, and the body's END after the last of them."""
-        yield from chain.from_iterable(feed.frames() for feed in self.feeds)
-        if self._begun and not self._body_ended and all(feed.ended for feed in self.feeds):
+        yield from chain.from_iterable(sender.frames() for sender in self.senders)
+        if self._begun and not self._body_ended and all(sender.ended for sender in self.senders):
             self._body_ended = True
             yield body_end_frame(_RID)
 

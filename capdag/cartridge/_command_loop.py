@@ -102,7 +102,7 @@ class CommandLoop:
             self._read_frames()
         if self._stopped is None:
             self._read_arguments(ready)
-            self._send(self._call.feed())
+            self._send(self._call.send())
         if not self._unwritten:
             self._send(self._call.grant())
 
@@ -115,9 +115,9 @@ class CommandLoop:
         if self._stopped is None:
             # Without POLLOUT it still tells that its reader has gone.
             poll.register(self._output_fd, select.POLLOUT if self._unwritten else 0)
-            for feed in self._call.feeds:
-                if feed.wanted_fd is not None:
-                    poll.register(feed.wanted_fd, select.POLLIN)
+            for sender in self._call.senders:
+                if sender.wanted_fd is not None:
+                    poll.register(sender.wanted_fd, select.POLLIN)
         left = None if self._deadline is None else 1000 * max(0.0, self._deadline - time.monotonic())
         return dict(poll.poll(left))
 
@@ -133,9 +133,9 @@ class CommandLoop:
 
     def _read_arguments(self, ready: Mapping[int, int]) -> None:
         try:
-            for feed in self._call.feeds:
-                if feed.wanted_fd in ready:
-                    feed.read()
+            for sender in self._call.senders:
+                if sender.wanted_fd in ready:
+                    sender.read()
         except ConfigError as error:
             self._stop(error)
 

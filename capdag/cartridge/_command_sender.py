@@ -28,7 +28,7 @@ _CHUNK_ROOM = 256
 """Bytes of a CHUNK frame that are not payload, at most."""
 
 
-class Feed:
+class ArgumentSender:
     """One argument stream under its credit."""
 
     def __init__(self, rid: MessageId, stream_id: str, given: GivenArgument, limits: Limits) -> None:
