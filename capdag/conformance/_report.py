@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
+import msgspec
+
 from ._case import Case, Verdict
 
 _COLOURS = {Verdict.PASS: "32", Verdict.FAIL: "31", Verdict.SKIP: "33"}
@@ -34,7 +36,7 @@ class Result(NamedTuple):
         return f"expected: {self.case.title}\nseen: {seen}\nremedy: {self.case.remedy}"
 
 
-class Report(NamedTuple):
+class Report(msgspec.Struct, frozen=True):
     """Every case that was asked for, in order. `carrier` is the cap that carried the data."""
 
     command: Sequence[str]
@@ -51,7 +53,7 @@ class Report(NamedTuple):
         """Return the results with this verdict."""
         return [result for result in self.results if result.verdict is verdict]
 
-    def __getitem__(self, case_id: object) -> Result:  # type: ignore[override]
+    def __getitem__(self, case_id: str) -> Result:
         """Return the result of a case by its id. Raises KeyError."""
         for result in self.results:
             if result.case.id == case_id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from capdag.errors import RemoteProtocolError
-from capdag.wire import ALL_POOL, FrameType, FrameView, PoolState, read_pools
+from capdag.wire import ALL_POOL, USER_CANCEL, FrameType, FrameView, PoolState, read_pools
 
 from .._bench import Bench, check_err
 from .._case import CaseFailed, CaseSkipped, case
@@ -69,6 +69,12 @@ async def pools_active(bench: Bench) -> None:
 )
 async def pools_idle(bench: Bench) -> None:
     session = await bench.talk()
+    exchange = bench.open(session)
+    session.cancel(exchange, USER_CANCEL)
+    try:
+        await session.ended(exchange, "the terminal of a cancelled request")
+    except CaseFailed as error:
+        raise CaseSkipped(f"{error}: see the case cancel-idle") from None
     await session.settle()
     for name, pool in _pools(await session.beat()).items():
         if pool.active or pool.queued:
