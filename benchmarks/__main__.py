@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import codec, echo, growth, leaving, router, urn
+from . import codec, echo, growth, leaving, router, sdk, urn
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "codec": codec.main,
@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "growth": growth.main,
     "leaving": leaving.main,
     "router": router.main,
+    "sdk": sdk.main,
     "urn": urn.main,
 }
 

@@ -31,22 +31,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._call_core import Argument
 from ._cartridge import Cartridge
 from ._errors import CartridgeError, RequestCancelledError
-from ._feeds import FeedItem
-from ._inbound import Item
-from ._input import Input
-from ._output import Output
 from ._request import Request
-from ._selector import Selector
+from ._selector import FeedItem, Selector
 
 if TYPE_CHECKING:
+    from ._argument import Argument
     from ._async_call import AsyncCall
     from ._async_input import AsyncInput
     from ._async_output import AsyncOutput
     from ._async_request import AsyncRequest
     from ._call import Call
+    from ._inbound import Item
+    from ._input import Input
+    from ._output import Output
 
 __all__ = [
     "Argument",
@@ -67,13 +66,17 @@ __all__ = [
 ]
 
 _LATER = {
+    "Argument": "_argument",
     "AsyncCall": "_async_call",
     "AsyncInput": "_async_input",
     "AsyncOutput": "_async_output",
     "AsyncRequest": "_async_request",
     "Call": "_call",
+    "Input": "_input",
+    "Item": "_inbound",
+    "Output": "_output",
 }
-"""What a cold start does not pay for unless it is named."""
+"""What a cold start does not pay for before HELLO unless it is named."""
 
 
 def __getattr__(name: str) -> Any:

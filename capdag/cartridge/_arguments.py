@@ -12,14 +12,11 @@ from capdag.wire import REQUEST, InStream, Received
 from ._errors import LONGEST_TEXT, CartridgeError
 from ._feeds import FeedQueue
 from ._inbound import InputCore, Streams
-from ._selector import LONGEST_SELECTOR, Bad, Selector, read_selector
+from ._selector import LIVE, LONGEST_SELECTOR, Bad, Selector, read_selector
 from ._served import ArgFacts, ServedCap
 
 MakeInput = Callable[[Streams, ArgFacts], InputCore]
 OpenFeed = Callable[[MediaUrn, Selector, Bad], FeedQueue]
-
-LIVE = "live"
-"""The tag of a media URN that makes its stream a selector of a feed."""
 
 
 class _Selecting(NamedTuple):

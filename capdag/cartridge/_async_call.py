@@ -12,9 +12,10 @@ from capdag.errors import LocalProtocolError
 from capdag.urn import MediaUrn
 from capdag.wire import body_end_frame, cancel_frame
 
+from ._argument import Argument
 from ._async_input import AsyncInput, Bell
 from ._async_output import AsyncOutput
-from ._call_core import Answers, Argument, CallCore, Progress, check_call, head_of_argument
+from ._call_core import Answers, CallCore, Progress, check_call, head_of_argument
 from ._calls import CallTable
 from ._inbound import Streams
 

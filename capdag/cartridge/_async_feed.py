@@ -7,7 +7,8 @@ from collections.abc import AsyncIterable
 import trio
 
 from ._errors import CartridgeError, show_traceback
-from ._feeds import FeedQueue, LiveFeed
+from ._feeds import FeedQueue
+from ._selector import LiveFeed
 
 CLOSE_SECONDS = 2.0
 """What a source has to close after itself."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ._async_call import AsyncCall
-from ._async_input import AsyncInput
-from ._async_output import AsyncOutput
-from ._call_core import Argument, Progress
-from ._calls import CallTable
-from ._keep_alive import check_times
 from ._requests import RequestBase
 
 if TYPE_CHECKING:
     import trio
 
+    from ._argument import Argument
+    from ._async_call import AsyncCall
+    from ._async_input import AsyncInput
     from ._async_job import AsyncJob
+    from ._async_output import AsyncOutput
+    from ._call_core import Progress
+    from ._calls import CallTable
 else:
     from ._lazy import trio
 
@@ -40,15 +40,11 @@ class AsyncRequest(RequestBase):
 
     def main_input(self) -> AsyncInput:
         """Return the argument that the cap's in= names. Raises LocalProtocolError for in=media:void."""
-        found = self._main_input()
-        assert isinstance(found, AsyncInput)
-        return found
+        return cast("AsyncInput", self._main_input())
 
     def input(self, media_urn: str) -> AsyncInput:
         """Return the argument declared with this media URN. Raises LocalProtocolError if none is."""
-        found = self._named_input(media_urn)
-        assert isinstance(found, AsyncInput)
-        return found
+        return cast("AsyncInput", self._named_input(media_urn))
 
     @property
     def output(self) -> AsyncOutput:
@@ -64,6 +60,8 @@ class AsyncRequest(RequestBase):
 
     def call(self, cap: str, *arguments: Argument, outputs: Sequence[str] = (), progress: Progress = True) -> AsyncCall:
         """Call another cap, wherever it is served: see `Request.call`."""
+        from ._async_call import AsyncCall
+
         return AsyncCall(self._job, self._table, cap, arguments, tuple(outputs), progress)
 
     def keep_alive(self, message: str, *, interval: float = 5.0, limit: float = 600.0) -> AbstractContextManager[None]:
@@ -73,6 +71,8 @@ class AsyncRequest(RequestBase):
 
     @contextmanager
     def _keep_alive(self, message: str, interval: float, limit: float) -> Iterator[None]:
+        from ._keep_alive import check_times
+
         check_times(interval, limit)
         self.progress(self._job.fraction, message)
         scope = trio.CancelScope(deadline=trio.current_time() + limit)

@@ -12,7 +12,8 @@ from capdag.errors import LinkClosedError, LocalProtocolError
 from capdag.urn import MediaUrn
 from capdag.wire import body_end_frame, cancel_frame
 
-from ._call_core import Answers, Argument, CallCore, Progress, check_call, head_of_argument
+from ._argument import Argument
+from ._call_core import Answers, CallCore, Progress, check_call, head_of_argument
 from ._errors import RequestCancelledError
 from ._inbound import Streams
 from ._input import Input

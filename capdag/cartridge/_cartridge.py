@@ -14,18 +14,16 @@ from capdag.urn import CapUrn, MediaUrn, UrnError
 from capdag.wire import ALL_POOL, NetworkPolicy
 from capdag.wire.manifest import identity_cap
 
-from ._admission import Admission
-from ._arguments import LIVE
 from ._descriptors import Descriptors, claim_descriptors
 from ._errors import CartridgeError
-from ._feeds import FeedOpener, LiveFeed
 from ._manifest import cap_object, manifest_object
-from ._request import Request
-from ._runtime import Runtime
+from ._selector import LIVE, FeedOpener, LiveFeed
 from ._served import Handler, ServedCap, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ._request import Request
 
 SETTINGS_VARIABLE = "CAPDAG_CONFIG"
 """Environment variable with the cartridge's settings, a JSON object."""
@@ -220,6 +218,9 @@ class Cartridge:
 
     def _serve(self, descriptors: Descriptors) -> int:
         """Speak frames over two descriptors until the first ends; returns the exit code."""
+        from ._admission import Admission
+        from ._runtime import Runtime
+
         manifest = json.dumps(self.manifest(), separators=(",", ":")).encode()
         _ = self.settings
         admission = Admission(list(self._caps), self._shared, self._capacities)

@@ -1,11 +1,11 @@
-"""The two exceptions that a handler meets or raises, and where others are shown."""
+"""The exceptions that a handler meets or raises, and where others are shown."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 
-from capdag.errors import AttributionClass, CapdagError, LocalProtocolError, RequestFailedError
+from capdag.errors import AttributionClass, CapdagError, LocalProtocolError, RemoteProtocolError, RequestFailedError
 from capdag.wire import Failure
 
 LONGEST_TEXT = 200
@@ -44,6 +44,10 @@ class RequestCancelledError(CapdagError):
         super().__init__(reason.message)
         self.code = reason.code
         self.attribution = reason.attribution
+
+
+class RelayFrameError(RemoteProtocolError):
+    """A frame came that belongs between hosts and engines: whoever is on the other end takes us for a relay."""
 
 
 def show_traceback() -> None:

@@ -1,45 +1,22 @@
-"""Live feeds: what the author opens, and the queue between a source that does not wait and a handler that may be slow
-(protocol-spec/wire.md, Live feeds)."""
+"""The queue between a source that does not wait and a handler that may be slow (protocol-spec/wire.md, Live feeds)."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock, Timer
-from typing import Any, NamedTuple
+from typing import Any
 
 from capdag.errors import AttributionClass
 from capdag.urn import MediaUrn
 
 from ._errors import CartridgeError, show_traceback
 from ._inbound import WAIT, Item, Taken
-from ._selector import FAIL, Bad, Selector
+from ._selector import FAIL, Bad, FeedItem, LiveFeed, Selector
 
 QUEUED_ITEMS = 64
 """Items that wait for the handler before the oldest is dropped or the feed fails."""
-
-
-class FeedItem(NamedTuple):
-    """One item of a feed with its times in microseconds, where the source knows them better than the clock does:
-    `pts_us` since the feed was opened, `capture_ts_us` since 1970."""
-
-    value: Any
-    pts_us: int | None = None
-    capture_ts_us: int | None = None
-
-
-FeedOpener = Callable[[Selector], "Iterable[Any] | AsyncIterable[Any]"]
-"""What an author registers: gives the items of a feed, bare or as `FeedItem`. A generator, plain or async: it is closed
-when the feed ends."""
-
-
-class LiveFeed(NamedTuple):
-    """A registered feed."""
-
-    media: MediaUrn
-    opener: FeedOpener
-    is_async: bool
 
 
 class FeedQueue:

@@ -156,7 +156,8 @@ class ThreadJob(Job):
         )
         # Held while callbacks run, so that the terminal waits for them: what they stop may be another's after it.
         self._callbacks_lock = RLock()
-        self._callbacks: list[Callback] | None = []
+        self._callbacks: list[Callback] = []
+        self._returned = False
 
     def wake(self) -> None:
         """Have the reader of a feed look again."""
@@ -166,7 +167,7 @@ class ThreadJob(Job):
     def on_cancel(self, callback: Callback) -> None:
         """Register a callback for when the job is stopped; if it is already, call it now, in this thread."""
         with self._callbacks_lock:
-            if self._callbacks is None:
+            if self._returned:
                 return
             if self.stop_reason is None:
                 self._callbacks.append(callback)
@@ -174,9 +175,11 @@ class ThreadJob(Job):
             callback()
 
     def call_back(self) -> None:
-        """Call what was registered, in a worker of its own: a callback may take its time, the main thread may not."""
+        """Call what was registered, once, in a worker of its own: a callback may take its time, the main thread may
+        not."""
         with self._callbacks_lock:
-            for callback in self._callbacks or ():
+            callbacks, self._callbacks = self._callbacks, []
+            for callback in callbacks:
                 try:
                     callback()
                 except Exception:  # noqa: BLE001 - the author's code; the others must still be called
@@ -186,7 +189,9 @@ class ThreadJob(Job):
         """Do the handler's work and send the terminal. Never raises."""
         failure = None if self.stop_reason is not None else self._failure_of(work)
         with self._callbacks_lock:
-            self._callbacks = None
+            if self.stop_reason is not None:  # the handler may have seen that before the callbacks' own worker ran
+                self.call_back()
+            self._returned = True
         self._settle(failure, on_settled)
 
     def _failure_of(self, work: Callable[[], object]) -> Failure | None:

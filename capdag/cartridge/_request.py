@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ._input import Input
-from ._job import ThreadJob
-from ._output import Output
 from ._requests import RequestBase
 
 if TYPE_CHECKING:
+    from ._argument import Argument
     from ._call import Call
-    from ._call_core import Argument, Progress
+    from ._call_core import Progress
     from ._calls import CallTable
+    from ._input import Input
+    from ._job import ThreadJob
+    from ._output import Output
     from ._workers import Workers
 
 
@@ -32,15 +33,11 @@ class Request(RequestBase):
 
     def main_input(self) -> Input:
         """Return the argument that the cap's in= names. Raises LocalProtocolError for in=media:void."""
-        found = self._main_input()
-        assert isinstance(found, Input)
-        return found
+        return cast("Input", self._main_input())
 
     def input(self, media_urn: str) -> Input:
         """Return the argument declared with this media URN. Raises LocalProtocolError if none is."""
-        found = self._named_input(media_urn)
-        assert isinstance(found, Input)
-        return found
+        return cast("Input", self._named_input(media_urn))
 
     @property
     def output(self) -> Output:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from capdag.errors import AttributionClass, LocalProtocolError
 from capdag.wire import LogRecord, MessageId
 
 from ._errors import RequestCancelledError
-from ._inbound import InputCore
-from ._job import Job
+
+if TYPE_CHECKING:
+    from ._inbound import InputCore
+    from ._job import Job
 
 
 class RequestBase:

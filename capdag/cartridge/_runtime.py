@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from capdag.errors import AttributionClass, ProtocolError, RemoteProtocolError
 from capdag.wire import (
@@ -29,12 +30,14 @@ from capdag.wire import (
 
 from ._admission import Admission
 from ._descriptors import Descriptors
-from ._feeds import Feeds, LiveFeed
+from ._errors import RelayFrameError
+from ._selector import LiveFeed
 from ._served import ServedCap
-from ._session import RelayFrameError, Session, Shell
-from ._threads import ThreadShell
 from ._workers import Workers
 from ._writer import FrameWriter
+
+if TYPE_CHECKING:
+    from ._session import Session, Shell
 
 _READ = 65_536
 _LEAST_FRAME = 8192
@@ -52,7 +55,8 @@ EXIT_OK, EXIT_BROKEN = 0, 1
 class Runtime:
     """One run of one cartridge over two descriptors. `on_policy` hears every POLICY, on the main thread.
 
-    Up to HELLO it is the same whatever the handlers are; then a loop of its own takes over if any of them is async.
+    Up to HELLO it is the same whatever the handlers are, and what only requests need has not been imported; then a loop
+    of its own takes over if any of them is async.
     """
 
     def __init__(
@@ -65,7 +69,7 @@ class Runtime:
         on_policy: Callable[[NetworkPolicy], None],
     ) -> None:
         self._caps = caps
-        self.feeds = Feeds(feeds)
+        self.feeds = feeds
         self._has_tasks = any(cap.is_async for cap in caps) or any(feed.is_async for feed in feeds)
         self._admission = admission
         self._manifest = manifest
@@ -91,6 +95,8 @@ class Runtime:
             from ._tasks import serve_with_tasks
 
             serve_with_tasks(self)
+        from ._threads import ThreadShell
+
         self.begin(ThreadShell(self.workers, self.writer, self.feeds))
         code = self._serve_until(lambda: False)
         assert code is not None
@@ -100,10 +106,10 @@ class Runtime:
 
     def begin(self, shell: Shell) -> None:
         """Start the session, with the frames that came along with HELLO."""
+        from ._session import Session
+
         assert self._limits is not None
-        self._session = Session(
-            self._caps, self._admission, self._limits, self.writer, shell, self._on_policy, lambda: self.feeds.overruns
-        )
+        self._session = Session(self._caps, self._admission, self._limits, self.writer, shell, self._on_policy)
         for view in self._early:
             self._session.take(view)
         self._early.clear()

@@ -1,16 +1,22 @@
-"""What a caller says of a live feed that it wants opened (protocol-spec/wire.md, Live feeds)."""
+"""What a caller says of a live feed that it wants opened, and what an author registers for it (protocol-spec/wire.md,
+Live feeds)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from capdag.urn import MediaUrn
 
 from ._errors import CartridgeError
 
 LONGEST_SELECTOR = 65_536
 """Bytes of a selector that are read."""
+
+LIVE = "live"
+"""The tag of a media URN that makes its stream a selector of a feed."""
 
 DROP_OLDEST, FAIL = "drop-oldest", "fail"
 
@@ -29,6 +35,28 @@ class Selector(NamedTuple):
     duration_ms: int | None = None
     max_items: int | None = None
     on_overrun: str = DROP_OLDEST
+
+
+class FeedItem(NamedTuple):
+    """One item of a feed with its times in microseconds, where the source knows them better than the clock does:
+    `pts_us` since the feed was opened, `capture_ts_us` since 1970."""
+
+    value: Any
+    pts_us: int | None = None
+    capture_ts_us: int | None = None
+
+
+FeedOpener = Callable[[Selector], Iterable[Any] | AsyncIterable[Any]]
+"""What an author registers: gives the items of a feed, bare or as `FeedItem`. A generator, plain or async: it is closed
+when the feed ends."""
+
+
+class LiveFeed(NamedTuple):
+    """A registered feed."""
+
+    media: MediaUrn
+    opener: FeedOpener
+    is_async: bool
 
 
 def read_selector(data: bytes, bad: Bad) -> Selector:

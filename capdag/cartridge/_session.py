@@ -38,18 +38,18 @@ from capdag.wire import (
 
 from ._admission import Admission
 from ._calls import CallTable
-from ._errors import LONGEST_TEXT, CartridgeError
+from ._errors import LONGEST_TEXT, CartridgeError, RelayFrameError
 from ._job import Job
 from ._served import ServedCap
 from ._writer import Flow, FrameWriter
 
 
-class RelayFrameError(RemoteProtocolError):
-    """A frame came that belongs between hosts and engines: whoever is on the other end takes us for a relay."""
-
-
 class Shell(Protocol):
     """What runs handlers: threads, or tasks and threads."""
+
+    @property
+    def overruns(self) -> int:
+        """Items of live feeds that were lost."""
 
     def job(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits) -> Job:
         """Make the job of a request that is accepted."""
@@ -62,8 +62,7 @@ class Shell(Protocol):
 
 
 class Session:
-    """The requests of one cartridge and their rules. `on_policy` hears every POLICY; `overruns` tells how many items of
-    feeds were lost."""
+    """The requests of one cartridge and their rules. `on_policy` hears every POLICY."""
 
     def __init__(
         self,
@@ -73,7 +72,6 @@ class Session:
         writer: FrameWriter,
         shell: Shell,
         on_policy: Callable[[NetworkPolicy], None],
-        overruns: Callable[[], int],
     ) -> None:
         self._table: CapTable[str] = CapTable()
         self._caps: dict[str, ServedCap] = {}
@@ -85,7 +83,6 @@ class Session:
         self._writer = writer
         self._shell = shell
         self._on_policy = on_policy
-        self._overruns = overruns
         self._policy_known = False
         self._lock = Lock()
         self._jobs: dict[MessageId, Job] = {}
@@ -301,7 +298,7 @@ class Session:
             meta = {
                 "drops_total": self._counts.drops.total(),
                 "stragglers_total": self._counts.stragglers.total() + self._writer.stragglers,
-                "overruns_total": self._overruns(),
+                "overruns_total": self._shell.overruns,
                 "pools": write_pools(self._admission.states()),
             }
         self._writer.post(Frame(FrameType.HEARTBEAT, view.id, meta=meta))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -17,10 +17,11 @@ from capdag.wire import Limits
 from ._async_feed import pump_in_task
 from ._async_job import AsyncJob
 from ._async_request import AsyncRequest
-from ._feeds import FeedQueue, Feeds, LiveFeed
+from ._feeds import FeedQueue
 from ._job import Job
 from ._line import Line
 from ._runtime import EXIT_OK, LAST_SECONDS
+from ._selector import LiveFeed
 from ._served import ServedCap
 from ._threads import DEQUEUED, ThreadShell
 from ._workers import Workers
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 class TaskShell(ThreadShell):
     """Runs handlers of both kinds."""
 
-    def __init__(self, workers: Workers, writer: FrameWriter, feeds: Feeds, line: Line) -> None:
+    def __init__(self, workers: Workers, writer: FrameWriter, feeds: Sequence[LiveFeed], line: Line) -> None:
         super().__init__(workers, writer, feeds)
         self._line = line
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -10,10 +10,10 @@ from capdag.errors import LocalProtocolError
 from capdag.urn import MediaUrn
 from capdag.wire import Limits, LogRecord
 
-from ._feeds import FeedQueue, Feeds, LiveFeed, pump
+from ._feeds import FeedQueue, Feeds, pump
 from ._job import Job, ThreadJob
 from ._request import Request
-from ._selector import Bad, Selector
+from ._selector import Bad, LiveFeed, Selector
 from ._served import ServedCap
 from ._workers import Workers
 from ._writer import Flow, FrameWriter
@@ -27,10 +27,15 @@ DEQUEUED = LogRecord("dequeued", "the request has left the queue, its handler st
 class ThreadShell:
     """Runs handlers that are plain functions."""
 
-    def __init__(self, workers: Workers, writer: FrameWriter, feeds: Feeds) -> None:
+    def __init__(self, workers: Workers, writer: FrameWriter, feeds: Sequence[LiveFeed]) -> None:
         self._workers = workers
         self._writer = writer
-        self._feeds = feeds
+        self._feeds = Feeds(feeds)
+
+    @property
+    def overruns(self) -> int:
+        """Items of live feeds that were lost."""
+        return self._feeds.overruns
 
     def job(self, cap: ServedCap, asked: str, flow: Flow, limits: Limits) -> Job:
         """Make the job of a request that is accepted."""
