@@ -23,6 +23,8 @@ from capdag.urn import CapUrn, UrnError
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+KeepAlive = Seconds | Literal["always"]
+PoolSize = Annotated[int, msgspec.Meta(ge=0)]
 
 _TYPE_WORDS = {
     "int": "a whole number",
@@ -135,8 +137,11 @@ class SwitchConfig(_Table, frozen=True):
 
 
 class ModelConfig(_Table, frozen=True):
-    """`[models.overrides."ID"]`: what differs for one model from `[models]`."""
+    """`[models.overrides."ID"]`: what differs for one model from `[models]`. `keep_alive` and `warm` as for a
+    cartridge."""
 
+    keep_alive: KeepAlive | UnsetType = UNSET
+    warm: bool | UnsetType = UNSET
     slots: Count | UnsetType = UNSET
     context: Count | UnsetType = UNSET
     threads: Count | UnsetType = UNSET
@@ -154,13 +159,21 @@ class ModelsConfig(ModelConfig, frozen=True):
 
 class CartridgeConfig(_Table, frozen=True):
     """`[[cartridge]]`: a cartridge in any language. `caps` are known before the first start; without any, it is
-    started at once so that its manifest tells them. `settings` reaches it as JSON in CAPDAG_CONFIG."""
+    started at once so that its manifest tells them. `settings` reaches it as JSON in CAPDAG_CONFIG.
+
+    `keep_alive`: it is stopped once it has held nothing for so many seconds, or never ("always"); without the key
+    `idle_timeout` of `[host]` says. `warm` starts it with the server. `pools` are the sizes asked of its pools, by the
+    name of a pool (0: unlimited).
+    """
 
     name: str
     command: list[str]
     caps: list[str] = []
     env: dict[str, str] = {}
     settings: dict[str, Any] = {}
+    keep_alive: KeepAlive | UnsetType = UNSET
+    warm: bool = False
+    pools: dict[str, PoolSize] = {}
 
 
 class TraceConfig(_Table, frozen=True):
@@ -248,7 +261,7 @@ def _value_mistakes(value: object, wanted: Any, path: str) -> Iterator[str]:
         try:
             msgspec.convert(value, wanted)
         except msgspec.ValidationError as error:
-            yield f"{path} = {_show(value)}: {_in_words(str(error))}"
+            yield f"{path} = {_show(value)}: {_in_words(str(error), wanted)}"
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:
@@ -256,8 +269,13 @@ def _nearest(key: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
 
 
-def _in_words(message: str) -> str:
+def _in_words(message: str, wanted: Any) -> str:
     """Say msgspec's complaint in the words of the file."""
+    if message.startswith("Invalid enum value"):
+        kinds = (wanted, *get_args(wanted))
+        choices = [_show(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        numbers = ["a number"] if Seconds in kinds else []
+        return f"expected {' or '.join([*choices, *numbers])}"
     for name, words in _TYPE_WORDS.items():
         message = message.replace(f"`{name}`", words)
     return message[:1].lower() + message[1:]

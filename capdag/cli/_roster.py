@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import re
 import shlex
 import sys
@@ -100,7 +101,22 @@ def _install_command(entry: EntryPoint, missing: Sequence[str]) -> str:
 
 def _from_spec(spec: Spec, models: Path, wanted: ModelsConfig) -> Iterator[CartridgeRecord]:
     for record in spec.records(models, partial(_model_settings, wanted)):
-        yield CartridgeRecord(id=record.id, command=spec.command, caps=record.caps, settings=record.settings)
+        model = model_of(record.caps)
+        own = _given_for(wanted, model) if model is not None else {}
+        yield CartridgeRecord(
+            id=record.id,
+            command=spec.command,
+            caps=record.caps,
+            settings=record.settings,
+            keep_alive=_seconds(own.get("keep_alive", UNSET)),
+            warm=own.get("warm", False),
+        )
+
+
+def _seconds(keep_alive: float | str | msgspec.UnsetType) -> float | None:
+    if isinstance(keep_alive, msgspec.UnsetType):
+        return None
+    return math.inf if isinstance(keep_alive, str) else keep_alive
 
 
 def model_of(caps: Sequence[Mapping[str, Any]]) -> str | None:
@@ -109,7 +125,11 @@ def model_of(caps: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _model_settings(wanted: ModelsConfig, model: str) -> Mapping[str, Any]:
-    """Return what the file sets for a model."""
+    """Return what the file sets for the engine of a model."""
+    return {key: value for key, value in _given_for(wanted, model).items() if key not in ("keep_alive", "warm")}
+
+
+def _given_for(wanted: ModelsConfig, model: str) -> Mapping[str, Any]:
     common = {key: value for key, value in given(wanted).items() if key not in ("dir", "overrides")}
     own = wanted.overrides.get(model)
     return {**common, **(given(own) if own else {})}
@@ -126,7 +146,16 @@ def _idle_overrides(wanted: ModelsConfig, records: Sequence[CartridgeRecord]) ->
 
 def _from_table(table: CartridgeConfig) -> CartridgeRecord:
     caps = [{"urn": cap} for cap in table.caps]
-    return CartridgeRecord(id=table.name, command=table.command, caps=caps, settings=table.settings, env=table.env)
+    return CartridgeRecord(
+        id=table.name,
+        command=table.command,
+        caps=caps,
+        settings=table.settings,
+        env=table.env,
+        keep_alive=_seconds(table.keep_alive),
+        warm=table.warm,
+        pools=table.pools,
+    )
 
 
 def traced(records: Iterable[CartridgeRecord], folder: Path, *, payloads: bool) -> Iterator[CartridgeRecord]:

@@ -78,7 +78,7 @@ class Cartridge:
         self._take_groups([{"name": record.id, "caps": list(record.caps)}])
         self.pools: Mapping[str, PoolState] = {}
         self.reported: Mapping[str, Any] = {}
-        self.desired: Mapping[str, int] = {}
+        self.desired: Mapping[str, int] = dict(record.pools)
         self.desired_due = False
         self.beat_at_unix: float | None = None
         self.heartbeat: Heartbeat | None = None

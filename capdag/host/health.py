@@ -231,5 +231,7 @@ class Health:
         """Return when the process may have been idle for long enough: looked at again then, not at every request."""
         x, settings = self._x, self._x.settings
         since = cartridge.idle_since if cartridge.is_idle else x.clock()
-        deadline = math.inf if settings.idle_timeout is None else since + settings.idle_timeout
+        keep_alive = cartridge.record.keep_alive
+        timeout = settings.idle_timeout if keep_alive is None else keep_alive
+        deadline = math.inf if timeout is None else since + timeout
         return deadline if x.alone_since is None else min(deadline, max(since, x.alone_since) + settings.keep_warm)

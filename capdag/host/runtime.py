@@ -233,6 +233,7 @@ class HostRuntime:
         try:
             async with trio.open_nursery() as self._nursery:
                 self._turn(self._open if self._link is not None else partial(self._lose_relay, _ALONE))
+                self._turn(self._warm)
                 task_status.started()
                 try:
                     await self._republish()
@@ -240,6 +241,12 @@ class HostRuntime:
                     self._turn(self._close)
         finally:
             self._nursery = None
+
+    def _warm(self) -> None:
+        """Start what is to run before anybody asks for it."""
+        for cartridge in self._roster.current.values():
+            if cartridge.record.warm and cartridge.state is State.REGISTERED:
+                self._start(cartridge)
 
     async def _republish(self) -> None:
         while True:
@@ -316,6 +323,8 @@ class HostRuntime:
             else:
                 session.wake()
         self._turn(self._reset_broken)
+        if self._nursery is not None:
+            self._turn(self._warm)
 
     def _reset_broken(self) -> None:
         for cartridge in self._roster.current.values():

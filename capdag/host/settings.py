@@ -22,7 +22,9 @@ class CartridgeRecord(msgspec.Struct, frozen=True):
 
     `id` is unique within the host; `command` the program and its arguments; `caps` the manifest cap objects known
     before the first start, which route and are advertised until the manifest replaces them; `settings` reach the
-    cartridge as JSON in CAPDAG_CONFIG; `env` and `cwd` are those of its process.
+    cartridge as JSON in CAPDAG_CONFIG; `env` and `cwd` are those of its process. `keep_alive`: the seconds after which
+    a process that holds nothing is stopped (infinite: never), where None leaves it to the host's `idle_timeout`. `warm`
+    has it started with the host. `pools` are the sizes asked of its pools, as by `HostRuntime.set_capacities`.
     """
 
     id: str
@@ -31,11 +33,20 @@ class CartridgeRecord(msgspec.Struct, frozen=True):
     settings: Mapping[str, Any] = {}
     env: Mapping[str, str] = {}
     cwd: str | PathLike[str] | None = None
+    keep_alive: float | None = None
+    warm: bool = False
+    pools: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a cap that is no cap URN, or a command that is empty."""
+        """Raise ConfigError for a cap that is no cap URN, an empty command, or a time or size that cannot be."""
         if not self.command:
             raise ConfigError(f"cartridge {self.id!r} has an empty command: give the program and its arguments")
+        if self.keep_alive is not None and not self.keep_alive > 0:
+            raise ConfigError(f"keep_alive of cartridge {self.id!r} must be above 0 seconds, not {self.keep_alive}")
+        for pool, size in self.pools.items():
+            if type(size) is not int or size < 0:
+                what = f"the capacity of pool {pool!r} of cartridge {self.id!r}"
+                raise ConfigError(f"{what} must be an integer of at least 0, not {size!r}")
         for cap in self.caps:
             try:
                 CapUrn.parse(str(cap.get("urn")))

@@ -59,6 +59,9 @@ def test_every_table_is_read() -> None:
     ]
 
 
+_MINE = '[[cartridge]]\nname = "mine"\ncommand = ["x"]\n'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -69,7 +72,11 @@ def test_every_table_is_read() -> None:
         ("[gateway]\nport = 99999", "gateway.port = 99999: expected a whole number <= 65535"),
         ("[gateway]\nport = true", "gateway.port = true: expected a whole number, got true or false"),
         ("[host]\nheartbeat_interval = 0", "host.heartbeat_interval = 0: expected a number > 0.0"),
-        ('[host]\npolicy = "none"', "host.policy = \"none\": invalid enum value 'none'"),
+        (_MINE + 'keep_alive = "ever"', 'cartridge[0].keep_alive = "ever": expected "always" or a number'),
+        (_MINE + "keep_alive = 0", "cartridge[0].keep_alive = 0: expected a number > 0"),
+        (_MINE + "pools = { all = -1 }", "cartridge[0].pools.all = -1: expected a whole number >= 0"),
+        (_MINE + "warm = 1", "cartridge[0].warm = 1: expected true or false"),
+        ('[host]\npolicy = "none"', 'host.policy = "none": expected "offline" or "no_telemetry" or "full"'),
         ('[gateway]\nallowed_hosts = "a"', 'gateway.allowed_hosts = "a": expected a list, got text'),
         ("gateway = 3", "gateway = 3: expected a table"),
         ("cartridge = 3", "cartridge = 3: expected a list, got a whole number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_an_installed_cartridge_is_found_with_its_records(install: Path) -> None
     assert tuple(one.command) == ("run-fake", "now")
     assert one.caps[0]["urn"] == "cap:chat;model=One"
     assert one.settings == {"dir": "weights", "slots": 1}
+
+
+def test_how_long_a_cartridge_lives_is_said_for_each(install: Path) -> None:
+    _install(install, FAKE)
+    models = ModelsConfig(keep_alive=60.0, overrides={"Two": ModelConfig(keep_alive="always", warm=True)})
+    mine = CartridgeConfig(name="mine", command=["x"], keep_alive=5.0, warm=True, pools={"all": 2})
+    plain = CartridgeConfig(name="plain", command=["x"])
+    roster = read_roster(Config(models=models, cartridge=[mine, plain]), Path("weights"))
+    found = {record.id: (record.keep_alive, record.warm, record.pools) for record in roster.records}
+    assert found["fake/one"] == (60.0, False, {})
+    assert found["fake/two"] == (math.inf, True, {})
+    assert found["mine"] == (5.0, True, {"all": 2})
+    assert found["plain"] == (None, False, {})
+    assert {"keep_alive", "warm"}.isdisjoint(roster.records[0].settings)
 
 
 def test_settings_of_models_reach_their_records(install: Path) -> None:

@@ -45,6 +45,24 @@ async def test_capacities_reach_the_cartridge_and_its_pools_the_relay(link: str)
         await again.failed("CANCELLED")
 
 
+async def test_sizes_of_the_record_are_asked_for_from_the_first_process_on() -> None:
+    """H58."""
+    async with bench(msgspec.structs.replace(STUB, pools={"engine": 1}), settings=SETTINGS) as it:
+        held = it.relay.call(stub.HOLD).body()
+        await it.relay.until(lambda: pool(it, "engine").get("configured") == 1)
+        assert pool(it, "engine")["declared"] == 2
+        held.cancel()
+        await held.failed("CANCELLED")
+
+
+def test_a_record_is_checked() -> None:
+    """H58."""
+    with pytest.raises(ConfigError, match="the capacity of pool 'all' of cartridge 'stub' must be an integer of at l"):
+        msgspec.structs.replace(STUB, pools={"all": -1})
+    with pytest.raises(ConfigError, match="keep_alive of cartridge 'stub' must be above 0 seconds, not 0"):
+        msgspec.structs.replace(STUB, keep_alive=0)
+
+
 async def test_refused_capacities_are_told_and_cost_nothing() -> None:
     """H50: the ERR counts as the reply."""
     async with bench(STUB, settings=SETTINGS) as it:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 
 import msgspec
@@ -146,6 +147,29 @@ async def test_cartridge_that_is_started_early_serves_the_first_request() -> Non
         it.host.start("cart")
         assert await it.relay.call(CAP).body(b"x").succeeded() == b"x"
         assert (it.cartridge()["pid"], it.cartridge()["restarts"]) == (pid, 0)
+
+
+async def test_warm_cartridge_is_started_with_the_host() -> None:
+    """H57."""
+    warm, cold = msgspec.structs.replace(record(name="warm"), warm=True), record(name="cold")
+    async with bench(warm, cold) as it:
+        await it.relay.until(lambda: it.state("warm") == "running")
+        assert it.state("cold") == "registered"
+        it.host.sync_roster([warm, msgspec.structs.replace(cold, warm=True)])
+        await it.relay.until(lambda: it.state("cold") == "running")
+        assert it.cartridge("warm")["restarts"] == 0
+
+
+async def test_each_record_says_how_long_its_process_stays_idle() -> None:
+    """H32."""
+    short = msgspec.structs.replace(record(name="short"), keep_alive=0.05, warm=True)
+    always = msgspec.structs.replace(record(name="always"), keep_alive=math.inf, warm=True)
+    common = msgspec.structs.replace(record(name="common"), warm=True)
+    async with bench(short, always, common, settings=quick(idle_timeout=0.6)) as it:
+        await it.relay.until(lambda: it.state("short") == "dead")
+        await it.relay.until(lambda: it.state("common") == "running")
+        await it.relay.until(lambda: it.state("common") == "dead")
+        assert it.state("always") == "running"
 
 
 async def test_of_equals_one_that_can_serve_is_chosen() -> None:
