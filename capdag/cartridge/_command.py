@@ -211,7 +211,7 @@ def _call(invocation: _Invocation, run_runtime: RunRuntime, output_fd: int) -> N
         named = _named_outputs(invocation.cap)
         files = {named[name]: stack.enter_context(_create(path)) for name, path in invocation.saved}
         stack.callback(sidelines.clear)
-        call = CommandCall(invocation.cap.text, invocation.arguments, show_value, show_log)
+        call = CommandCall(invocation.cap.text, invocation.arguments, show_value, show_log, _program())
         loop = CommandLoop(call, run_runtime, output_fd)
         loop.run()
 

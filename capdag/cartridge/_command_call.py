@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -46,10 +47,12 @@ class CommandCall:
     """Calls `cap` once the cartridge has said HELLO. `ended` is true after the terminal, `failure` what ERR told.
 
     What comes is given to `on_value` and `on_log` as it comes. `take`, `send` and `grant` give the frames that are due;
-    `take` raises RemoteProtocolError when the cartridge breaks a rule.
+    `take` raises RemoteProtocolError when the cartridge breaks a rule. `command` is what starts the cartridge.
     """
 
-    def __init__(self, cap: str, arguments: Sequence[GivenArgument], on_value: OnValue, on_log: OnLog) -> None:
+    def __init__(
+        self, cap: str, arguments: Sequence[GivenArgument], on_value: OnValue, on_log: OnLog, command: str
+    ) -> None:
         self.ended = False
         self.failure: Failure | None = None
         self.senders: list[ArgumentSender] = []
@@ -57,6 +60,7 @@ class CommandCall:
         self._arguments = arguments
         self._on_value = on_value
         self._on_log = on_log
+        self._command = command
         self._streams = InStreams(DEFAULT_LIMITS.initial_credit)
         self._due: Counter[InStream] = Counter()
         self._begun = self._body_ended = False
@@ -80,7 +84,7 @@ class CommandCall:
     def _alone(self, cap: str | None) -> Failure:
         message = (
             f"cap {cap!r} cannot be called in command mode: there is no host, and so no other cartridge. Call it under"
-            f" one: capdag call {self._cap!r} --cartridge COMMAND"
+            f" one: capdag call {shlex.quote(self._cap)} --cartridge {shlex.quote(self._command)}"
         )
         return Failure("NO_HANDLER", AttributionClass.ENVIRONMENT, message)
 
