@@ -35,11 +35,10 @@ def new(name: str, is_async: bool, caps: tuple[str, ...]) -> None:
 
     read = read_caps(caps)
     files = write_project(name, read, is_async=is_async)
-    run = (
-        f"capdag call {read[0].alias} --config {name}/capdag.toml"
-        if read
-        else f"capdag serve --config {name}/capdag.toml"
-    )
+    run = f"capdag serve --config {name}/capdag.toml"
+    if read:
+        given = "" if read[0].urn.in_media.is_void else "echo hello | "
+        run = f"{given}capdag call {read[0].alias} --config {name}/capdag.toml"
     click.echo(
         f"{name}/ has {len(files)} files; {name}/README.md says what they are. What to do next:\n"
         f"  {run}\n"

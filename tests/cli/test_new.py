@@ -73,7 +73,7 @@ def test_it_says_what_to_do_next(tmp_path: Path) -> None:
         "  cd parrot && python -m pytest",
     ]
     result = new(tmp_path, "loud", "--cap", "cap:shout")
-    assert result.output.splitlines()[1] == "  capdag call shout --config loud/capdag.toml"
+    assert result.output.splitlines()[1] == "  echo hello | capdag call shout --config loud/capdag.toml"
 
 
 def test_linters_and_types_are_content(folder: Path) -> None:
