@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import trio
 
-from capdag.client import Argument, Call, CallEvent, Client, Ended, StreamStarted, Value
+from capdag.client import Argument, Call, CallEvent, Client, Ended, Logged, StreamStarted, Value
 from capdag.errors import AttributionClass, RequestFailedError
 from capdag.transport.background import ungrouped
 from capdag.wire import CancelReason
@@ -122,6 +122,7 @@ class _Streaming:
         self._reply = reply
         self._heartbeat = settings.heartbeat
         self._speak_at = trio.current_time() + settings.commit_after
+        self._queue_position: int | None = None
 
     async def run(self, call: Call) -> None:
         batches = call.batches()
@@ -138,6 +139,9 @@ class _Streaming:
     async def _forward(self, batch: Sequence[CallEvent]) -> None:
         values, started, ended = _sorted(batch)
         self.started |= started
+        for item in batch:
+            if isinstance(item, Logged) and item.record.level in ("queued", "dequeued"):
+                self._queue_position = (item.record.extra or {}).get("position")
         data = self._rendered.render(values)
         if ended:
             data += self._rendered.end()
@@ -153,7 +157,7 @@ class _Streaming:
         """End a silence: the first time with the headers, then with empty chunks."""
         self._speak_at = trio.current_time() + self._heartbeat
         if self._reply.begun:
-            await self._reply.write(self._rendered.heartbeat())
+            await self._reply.write(self._rendered.heartbeat(self._queue_position))
         else:
             await self._commit()
 

@@ -58,11 +58,17 @@ class StreamedAnswer:
             self._plain = self._opened > 0 and self._answer.is_open(0)
         return b"".join(parts)
 
-    def heartbeat(self) -> bytes:
-        """Return a chunk that says nothing; the first one opens the first choice."""
+    def heartbeat(self, queue_position: int | None = None) -> bytes:
+        """Return a chunk that says nothing; the first one opens the first choice.
+
+        Where the request stands in line is a field beside the choices, which clients pass over.
+        """
         parts: list[bytes] = []
         self._open_choices(1, parts)
         self._plain = self._answer.is_open(0)
+        if queue_position is not None:
+            silence = self._heading.under(self._shape.chunk_object, [dict(self._shape.silence())])
+            parts.append(event({**silence, "queue_position": queue_position}))
         return b"".join(parts) or self._event(self._shape.silence())
 
     def end(self) -> bytes:

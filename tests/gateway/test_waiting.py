@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from capdag.gateway import GatewaySettings
 from tests.gateway.harness import CHAT, FINISH, Served, ask, served
 from tests.gateway.scripted import ScriptedRequest
 
@@ -66,3 +67,27 @@ async def test_a_client_that_leaves_while_it_waits_costs_the_model_nothing() -> 
         await waiting(server, 0)
         assert len(server.host.requests) == 2
         server.host.requests[1].cancelled.set()
+
+
+async def test_a_stream_that_waits_tells_its_position() -> None:
+    settings = GatewaySettings(commit_after=0.05, heartbeat=0.05)
+    async with served(slow, settings=settings) as server, trio.open_nursery() as nursery:
+        server.host.advertise(slots=1)
+        nursery.start_soon(ask, server, "POST", "/v1/chat/completions", CHAT)
+        with trio.fail_after(5):
+            await server.host.asked.wait()
+        http = await server.connect()
+        await http.send("POST", "/v1/chat/completions", {**CHAT, "stream": True})
+        with trio.fail_after(5):
+            while b'"queue_position":1' not in (data := await http.data()):
+                pass
+        assert b'"choices":[{"index":0,"delta":{' in data
+        server.host.requests[0].cancelled.set()
+        await waiting(server, 0)
+        server.host.requests[1].cancelled.set()
+        rest = ""
+        with trio.fail_after(5):
+            while not rest.endswith("data: [DONE]\n\n"):
+                rest += (await http.data()).decode()
+        assert "queue_position" not in rest.partition('"content":"x"')[2]
+        await http.close()
