@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._failure import FAILED, INTERRUPTED, EndedError
+from ._failure import FAILED, INTERRUPTED, EndedError, expected_error
 from ._options import log_option, log_to_stderr
 
 if TYPE_CHECKING:
@@ -118,8 +118,11 @@ def _run(command: tuple[str, ...], settings: Settings, cases: list[Case]) -> Rep
     reports: list[Report] = []
     try:
         trio.run(run_until_signal, partial(_check, command, settings, cases, reports), _CANCEL_LIMIT)
-    except SpawnError as error:
-        raise EndedError(str(error), NOT_STARTED) from None
+    except (SpawnError, BaseExceptionGroup) as error:
+        expected = expected_error(error)
+        if isinstance(expected, SpawnError):
+            raise EndedError(str(expected), NOT_STARTED) from None
+        raise
     finally:
         _say("")
     if not reports:

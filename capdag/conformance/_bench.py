@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from capdag.errors import AttributionClass
-from capdag.wire import DEFAULT_LIMITS, FrameType, FrameView, Limits, MessageId, encode_value, is_success
+from capdag.wire import DEFAULT_LIMITS, USER_CANCEL, FrameType, FrameView, Limits, MessageId, encode_value, is_success
 
 from ._caps import Roles, choose, read_served
 from ._case import Breach, BreachError, CaseFailed, CaseSkipped
@@ -147,6 +147,23 @@ class Bench:
         session.close(exchange, 1)
         session.finish(exchange)
         await self.succeeded(session, exchange)
+
+    def hold(self, session: Session) -> Exchange:
+        """Begin a request that takes a place in a pool until `release`. A case is skipped if no cap is fit for it."""
+        holder = self.roles.holder
+        if holder is None:
+            raise CaseSkipped("no cap but identity takes a single argument")
+        exchange = session.begin(holder.text, holder.outputs or None)
+        session.open(exchange, holder.media)
+        return exchange
+
+    async def release(self, session: Session, exchange: Exchange) -> None:
+        """End a request that holds a place: well if it is the echo's, else by CANCEL."""
+        if self.roles.holder is self.roles.echo:
+            await self.complete(session, exchange)
+        else:
+            session.cancel(exchange, USER_CANCEL)
+            await session.ended(exchange)
 
     async def succeeded(self, session: Session, exchange: Exchange) -> None:
         """Wait for an END that says success."""

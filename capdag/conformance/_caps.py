@@ -108,6 +108,11 @@ class Roles(NamedTuple):
     others: list[Served]
     """All but the identity cap."""
 
+    @property
+    def holder(self) -> Served | None:
+        """A cap, not identity, whose requests live for as long as their one argument is open."""
+        return next((one for one in (self.echo, *self.others) if one in self.others and one.has_one_argument), None)
+
 
 def choose(served: list[Served], settings: Settings) -> Roles:
     """Choose the caps to try things with. Raises ConfigError if `settings.cap` is none of the cartridge's."""

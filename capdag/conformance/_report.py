@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,6 +16,11 @@ from ._case import Case, Verdict
 
 _COLOURS = {Verdict.PASS: "32", Verdict.FAIL: "31", Verdict.SKIP: "33"}
 _LONGEST = 2000
+
+_INDENT = " " * 6
+
+_FEW = 5
+"""More cases than these that are skipped for one reason are told together."""
 
 
 class Result(NamedTuple):
@@ -68,19 +74,30 @@ def as_text(report: Report, *, colour: bool = False) -> str:
 
 def _lines(report: Report, colour: bool) -> Iterator[str]:
     width = max((len(result.case.id) for result in report.results), default=0)
+    reasons = Counter(result.seen for result in report.of(Verdict.SKIP))
+    together: dict[str, list[str]] = {}
     for result in report.results:
-        word = f"{result.verdict:4}"
-        if colour:
-            word = f"\x1b[{_COLOURS[result.verdict]}m{word}\x1b[0m"
-        yield f"{word}  {result.case.id:{width}}  {result.case.title}  [{result.case.law}]"
+        if result.verdict is Verdict.SKIP and reasons[result.seen] > _FEW:
+            together.setdefault(result.seen, []).append(result.case.id)
+            continue
+        yield f"{_word(result.verdict, colour)}  {result.case.id:{width}}  {result.case.title}  [{result.case.law}]"
         for line in result.message.splitlines():
             if not line.startswith("expected: "):  # the title says it
-                yield f"      {'':{width}}  {line}"
+                yield f"{_INDENT}{'':{width}}  {line}"
+    for reason, names in together.items():
+        yield f"{_word(Verdict.SKIP, colour)}  {len(names)} cases: {reason}"
+        yield from textwrap.wrap(
+            ", ".join(names), 110, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        )
     counts = Counter(result.verdict for result in report.results)
     summary = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _WORDS.items() if counts[verdict])
     yield ""
     yield f"{shlex.join(report.command)}: {summary or 'no case'} in {report.seconds:.1f} s"
     yield f"data went by {report.carrier}"
+
+
+def _word(verdict: Verdict, colour: bool) -> str:
+    return f"\x1b[{_COLOURS[verdict]}m{verdict}\x1b[0m" if colour else str(verdict)
 
 
 _WORDS = {Verdict.PASS: "passed", Verdict.FAIL: "FAILED", Verdict.SKIP: "skipped"}
