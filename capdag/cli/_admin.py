@@ -1,4 +1,4 @@
-"""What the admin routes ask of the process they run in: `capdag ps` and its --reset."""
+"""What the admin routes ask of the process they run in: `capdag ps`, its --reset and its --reload."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from capdag.host import HostRuntime
 from capdag.relay import Switch
 
 from ._doors import Doors
+from ._reload import RosterReader
 
 
 class LocalAdmin:
     """Answers for the rooms of one process: a switch, a host or both (`capdag.gateway.Admin`)."""
 
     def __init__(
-        self, switch: Switch | None = None, host: HostRuntime | None = None, doors: Doors | None = None
+        self,
+        switch: Switch | None = None,
+        host: HostRuntime | None = None,
+        doors: Doors | None = None,
+        reader: RosterReader | None = None,
     ) -> None:
         self.switch = switch
         self.host = host
         self._doors = doors
+        self._reader = reader
 
     def ps(self) -> Mapping[str, Any]:
         """Return the snapshot of each room there is, by name, and of the `links` to other processes."""
@@ -37,3 +43,9 @@ class LocalAdmin:
         self.host.reset(name)
         if any(cartridge["id"] == name and not cartridge["caps"] for cartridge in self.host.snapshot()["cartridges"]):
             self.host.start(name)
+
+    def reload(self) -> Mapping[str, Any]:
+        """Read again which cartridges there are. Raises CapdagError for a mistake; then nothing has changed."""
+        if self._reader is None:
+            raise CapdagError("no cartridge runs in this process")
+        return self._reader.reload()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ._doors import Doors
 from ._folders import admin_socket
 from ._http import serve_admin, shutdown_limit
 from ._learn import learn_caps
+from ._reload import RosterReader
 from ._report import show_roster
 from ._roster import Roster, read_roster
 from ._run import open_run
@@ -28,21 +29,33 @@ from ._signals import run_until_signal
 _log = logging.getLogger(__name__)
 
 
-def run_host(config: Config, commands: Sequence[str]) -> None:
-    """Run a host until Ctrl-C or SIGTERM, for engines at the addresses of `[host.links]`. Raises ConfigError."""
+def run_host(settle: Callable[[], Config], commands: Sequence[str]) -> None:
+    """Run a host until Ctrl-C or SIGTERM, for engines at the addresses of `[host.links]`. Raises ConfigError.
+
+    `settle` reads the configuration, again for `capdag ps --reload`.
+    """
+    config = settle()
     folder = checked_models_folder(config)
     roster = read_roster(config, folder, commands)
     links = config.host.links
     doors = Doors(links, links.listen, links.connect)
-    trio.run(run_until_signal, partial(_host, config, roster, folder, doors), shutdown_limit(config))
+    read = partial(RosterReader, settle=settle, commands=commands, records=roster.records)
+    trio.run(run_until_signal, partial(_host, config, roster, folder, doors, read), shutdown_limit(config))
 
 
-async def _host(config: Config, roster: Roster, folder: Path, doors: Doors, stop: trio.Event) -> None:
+async def _host(
+    config: Config,
+    roster: Roster,
+    folder: Path,
+    doors: Doors,
+    read: Callable[[HostRuntime], RosterReader],
+    stop: trio.Event,
+) -> None:
     async with open_run() as run, trio.open_nursery() as nursery:
         show_roster(roster, folder)
         host = HostRuntime(roster.records, None, run.guardian, host_settings(config))
         await nursery.start(host.run)
-        admin = LocalAdmin(host=host, doors=doors)
+        admin = LocalAdmin(host=host, doors=doors, reader=read(host))
         nursery.start_soon(serve_admin, admin, admin_socket(f"host-{os.getpid()}"), run, stop)
         await nursery.start(learn_caps, host, roster.records)
         seat = Seat(host)

@@ -49,6 +49,12 @@ def ask_reset(path: Path, name: str) -> str | None:
     return None if status == 200 else _message(answer)
 
 
+def ask_reload(path: Path) -> dict[str, Any] | str:
+    """Have a server read its cartridges again; returns what has changed, or why it did not. Raises NoServerError."""
+    status, answer = _request("POST", path, "/_capdag/reload")
+    return answer if status == 200 else _message(answer)
+
+
 def something_listens(port: int) -> bool:
     """Return whether a program of this machine takes connections on a port of the loopback."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +10,14 @@ import trio
 
 from capdag.client import Client
 from capdag.config import Config
+from capdag.host import HostRuntime
 from capdag.relay import open_switch
 
 from ._admin import LocalAdmin
 from ._http import serve_gateway, shutdown_limit
 from ._learn import learn_caps
 from ._local import start_local_host
+from ._reload import RosterReader
 from ._report import show_addresses, show_roster
 from ._roster import Roster, read_roster
 from ._run import open_run
@@ -23,19 +25,27 @@ from ._settings import checked_models_folder, switch_settings
 from ._signals import run_until_signal
 
 
-def run_server(config: Config, commands: Sequence[str]) -> None:
-    """Serve until Ctrl-C or SIGTERM. Raises CapdagErrors, alone or in a group, for what keeps it from serving."""
+def run_server(settle: Callable[[], Config], commands: Sequence[str]) -> None:
+    """Serve until Ctrl-C or SIGTERM. `settle` reads the configuration, again for `capdag ps --reload`.
+
+    Raises CapdagErrors, alone or in a group, for what keeps it from serving.
+    """
+    config = settle()
     limit = shutdown_limit(config)
     folder = checked_models_folder(config)
     roster = read_roster(config, folder, commands)
-    trio.run(run_until_signal, partial(_serve, config, roster, folder), limit)
+    read = partial(RosterReader, settle=settle, commands=commands, records=roster.records)
+    trio.run(run_until_signal, partial(_serve, config, roster, folder, read), limit)
 
 
-async def _serve(config: Config, roster: Roster, folder: Path, stop: trio.Event) -> None:
+async def _serve(
+    config: Config, roster: Roster, folder: Path, read: Callable[[HostRuntime], RosterReader], stop: trio.Event
+) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
         host = await start_local_host(nursery, switch, roster, run, config)
+        admin = LocalAdmin(switch, host, reader=read(host))
         async with trio.open_nursery() as http:
-            addresses = await http.start(serve_gateway, Client(switch), LocalAdmin(switch, host), config, run, stop)
+            addresses = await http.start(serve_gateway, Client(switch), admin, config, run, stop)
             show_roster(roster, folder)
             await nursery.start(learn_caps, host, roster.records)
             show_addresses(addresses)

@@ -8,6 +8,8 @@ from typing import Any
 import click
 import msgspec
 
+from capdag.config import Config
+
 from ._links import address_option, link_options, settle_links
 from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config
 
@@ -34,14 +36,17 @@ def host(
       capdag host --connect wss://gateway.example:8443/hosts --token-file token
       capdag host --listen tls:0.0.0.0:7070 --tls-cert host.pem --tls-key host.key --tls-ca ca.pem
     """
-    config = settle_config(config_file, models_dir=models_dir)
-    settled = settle_links(config.host.links, links)
-    if not settled.listen and not settled.connect:
-        raise click.UsageError(
-            "give --listen ADDRESS, where an engine connects, or --connect ADDRESS, where one listens, as unix:PATH"
-        )
-    config = msgspec.structs.replace(config, host=msgspec.structs.replace(config.host, links=settled))
+
+    def settle() -> Config:
+        config = settle_config(config_file, models_dir=models_dir)
+        settled = settle_links(config.host.links, links)
+        if not settled.listen and not settled.connect:
+            raise click.UsageError(
+                "give --listen ADDRESS, where an engine connects, or --connect ADDRESS, where one listens, as unix:PATH"
+            )
+        return msgspec.structs.replace(config, host=msgspec.structs.replace(config.host, links=settled))
+
     log_to_stderr(log_level)
     from ._host_half import run_host
 
-    run_host(config, commands)
+    run_host(settle, commands)

@@ -11,9 +11,9 @@ import click
 from capdag.errors import CapdagError
 
 from ._folders import admin_socket, admin_sockets, where_sockets_are
-from ._query import NoServerError, ask_ps, ask_reset, something_listens
+from ._query import NoServerError, ask_ps, ask_reload, ask_reset, something_listens
 
-_COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "LAST TROUBLE")
+_COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "POOLS", "LAST TROUBLE")
 
 _LINK_COLUMNS = ("LINK", "STATE", "LAST TROUBLE")
 _QUEUE_COLUMNS = ("QUEUED FOR", "WAITING", "LONGEST WAIT", "")
@@ -26,18 +26,26 @@ Answers = Mapping[str, Mapping[str, Any]]
 @click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Only the server on this port.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything that is known, as JSON.")
 @click.option("--reset", metavar="NAME", help="Give a cartridge that was given up another chance.")
-def ps(port: int | None, as_json: bool, reset: str | None) -> None:
-    """Show the cartridges of running servers and their links to other processes, or reset a cartridge.
+@click.option("--reload", is_flag=True, help="Read again which cartridges and models there are.")
+def ps(port: int | None, as_json: bool, reset: str | None, reload: bool) -> None:
+    """Show the cartridges of running servers and their links to other processes; reset a cartridge, or read them again.
+
+    --reload reads the configuration file, what is installed and the models folder: what is new is served, what is gone
+    or has changed takes no new requests and is stopped once it has answered those it holds. Other keys of the file than
+    those of cartridges and models need a restart.
 
     \b
     Examples:
       capdag ps
       capdag ps --port 9000 --json
       capdag ps --reset llama-cpp/smollm2-135m-instruct
+      capdag ps --reload
     """
     servers = _servers(port)
     if reset is not None:
         _reset(servers, reset)
+    elif reload:
+        _reload(servers)
     elif as_json:
         click.echo(json.dumps(servers, indent=2))
     else:
@@ -87,6 +95,31 @@ def _reset(servers: Answers, name: str) -> None:
     cartridges = [cartridge for server in done for cartridge in hosts[server]["cartridges"]]
     untold = any(cartridge["id"] == name and not cartridge["caps"] for cartridge in cartridges)
     click.echo(f"{name} starts again {'now' if untold else 'at its next request'}")
+
+
+def _reload(servers: Answers) -> None:
+    hosts = [server for server, answer in servers.items() if "host" in answer]
+    if not hosts:
+        raise CapdagError(f"no host process answers for {' or '.join(map(_title, servers))}: is it starting?")
+    answers = {_title(server): ask_reload(admin_socket(server)) for server in hosts}
+    for title, answer in answers.items():
+        if not isinstance(answer, str):
+            click.echo(f"{title}: {_changes(answer)}")
+            for notice in answer["notices"]:
+                click.echo(f"  {notice}")
+    refusals = [
+        f"{title} has changed nothing: {answer}" for title, answer in answers.items() if isinstance(answer, str)
+    ]
+    if refusals:
+        raise CapdagError("\n".join(refusals))
+
+
+def _changes(answer: Mapping[str, Any]) -> str:
+    """Return one line: how many cartridges were added, changed, retired and kept, and which."""
+    parts = [
+        f"{len(answer[key])} {key} ({', '.join(answer[key])})" for key in ("added", "changed", "retired") if answer[key]
+    ]
+    return ", ".join([*parts, f"{answer['kept']} unchanged"])
 
 
 def _show(servers: Answers) -> None:
@@ -168,9 +201,25 @@ def _print(columns: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> None:
 def _host_rows(host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a host in the answering process."""
     for cartridge in host["cartridges"]:
-        trouble = cartridge["trouble"] or cartridge["last_exit"] or ""
+        trouble = (cartridge["trouble"] or cartridge["last_exit"] or "").partition("\n")[0]
+        state = "paused" if cartridge["pause"] else cartridge["state"]
         counts = (str(cartridge[key]) for key in ("active", "waiting", "restarts"))
-        yield (cartridge["id"], cartridge["state"], str(cartridge["pid"] or ""), *counts, trouble.partition("\n")[0])
+        pools = _pools(cartridge["pools"])
+        yield (cartridge["id"], state, str(cartridge["pid"] or ""), *counts, pools, trouble)
+
+
+def _pools(pools: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the pools that are not a single cap's: what runs of what may, and what the cartridge has in line."""
+    return " ".join(
+        f"{name} {pool['active']}/{_size(pool) or '∞'}" + (f"+{pool['queued']}" if pool["queued"] else "")
+        for name, pool in pools.items()
+        if not name.startswith("cap:")
+    )
+
+
+def _size(pool: Mapping[str, Any]) -> int:
+    """Return how many may run at once, 0 for any number."""
+    return min((bound for bound in (pool["configured"], pool.get("available")) if bound), default=0)
 
 
 def _far_rows(name: str, host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -182,5 +231,6 @@ def _far_rows(name: str, host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         broken = install.get("attachment_error") or {}
         state = "broken" if broken else "running" if stats.get("running") else "not running"
         counts = (str(stats.get("active_request_count", "")), "", str(stats.get("restart_count", "")))
+        pools = _pools(stats.get("pools") or {})
         trouble = str(broken.get("message", "")).partition("\n")[0]
-        yield (f"{name}: {install.get('id')}", state, str(stats.get("pid") or ""), *counts, trouble)
+        yield (f"{name}: {install.get('id')}", state, str(stats.get("pid") or ""), *counts, pools, trouble)

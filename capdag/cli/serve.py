@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -60,7 +61,8 @@ def serve(
       name = "mine"
       command = ["python3", "my_cartridge.py"]
     """
-    config = settle_config(
+    settle = partial(
+        settle_config,
         config_file,
         models_dir=models_dir,
         host=host,
@@ -69,8 +71,9 @@ def serve(
         trace_dir=trace_dir,
         trace_payloads=trace_payloads,
     )
-    log_to_stderr(log_level)
     if split:
+        config = settle()
+        log_to_stderr(log_level)
         from ._split import run_split
 
         shared = [*_words("--config", config_file), "--log-level", log_level]
@@ -81,7 +84,8 @@ def serve(
     else:
         from ._server import run_server
 
-        run_server(config, commands)
+        log_to_stderr(log_level)
+        run_server(settle, commands)
 
 
 def _words(option: str, value: object) -> list[str]:

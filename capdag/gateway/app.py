@@ -37,6 +37,9 @@ class Admin(Protocol):
     def reset(self, name: str) -> None:
         """Let a cartridge record that was given up start again. Raises CapdagError for a name nobody has."""
 
+    def reload(self) -> Mapping[str, Any]:
+        """Read again which cartridges there are, and return what has changed. Raises CapdagError for what is wrong."""
+
 
 def create_app(client: Client, settings: GatewaySettings = DEFAULT_SETTINGS, *, admin: Admin | None = None) -> Gateway:
     """Return the application that serves what `client` can reach.
@@ -77,6 +80,7 @@ class Gateway(QuartTrio):
             ("GET", "/healthz", self._health),
             ("GET", "/_capdag/ps", self._ps),
             ("POST", "/_capdag/reset/<path:name>", self._reset),
+            ("POST", "/_capdag/reload", self._reload),
         ]
         for method, path, view in routes:
             self.add_url_rule(path, view.__name__, view, methods=[method])
@@ -132,6 +136,13 @@ class Gateway(QuartTrio):
         except CapdagError as error:
             raise ApiError(404, "unknown_record", str(error)) from None
         return _json({"reset": name})
+
+    async def _reload(self) -> Response:
+        admin = self._local_admin()
+        try:
+            return _json(admin.reload())
+        except CapdagError as error:
+            raise ApiError(409, "not_reloaded", str(error)) from None
 
     def _local_admin(self) -> Admin:
         if self._admin is None or not _current().bind.get("unix"):

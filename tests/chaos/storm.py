@@ -114,7 +114,7 @@ def cap_of(number: int) -> str:
 
 
 def records(random: Random) -> list[CartridgeRecord]:
-    """Return 20 cartridges; a third of them with traits. What a cartridge calls mostly misbehaves; three call themselves."""
+    """Return 20 cartridges; a third of them with traits. What one calls mostly misbehaves; three call themselves."""
     found = []
     for number in range(CARTRIDGES):
         traits = [random.choice(TRAITS)] if number % 3 == 0 else []

@@ -6,8 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from capdag.cli.ps import _show
+from capdag.cli.ps import _host_rows, _show
+from capdag.host import CartridgeRecord, HostRuntime, HostSettings
 from capdag.relay import open_switch
+from capdag.transport import local_link_pair
 from tests.relay.masters import ECHO, Caller
 from tests.relay.test_queue import bounded
 
@@ -28,3 +30,14 @@ async def test_requests_that_wait_are_shown_by_their_cap(
             assert row.split() == [ECHO, "2", "2.5", "s"]
         _show({"8080": {"switch": switch.snapshot()}})
         assert capsys.readouterr().out.splitlines()[-1].endswith("2.5 s         no host offers it")
+
+
+async def test_pauses_and_pools_are_shown() -> None:
+    host = HostRuntime([CartridgeRecord("mine", ["x"])], local_link_pair("host")[0], None, HostSettings())
+    (facts,) = host.snapshot()["cartridges"]
+    assert next(_host_rows({"cartridges": [facts]}))[1:7] == ("registered", "", "0", "0", "0", "")
+    full = {"declared": 4, "configured": 4, "active": 2, "queued": 3, "available": 2}
+    pools = {"all": full, "engine": {**full, "configured": 0, "available": 0, "queued": 0}, "cap:x": full}
+    facts |= {"pause": 2.5, "trouble": "paused for 2.5 s: it crashed\nTraceback", "pools": pools}
+    (row,) = _host_rows({"cartridges": [facts]})
+    assert row == ("mine", "paused", "", "0", "0", "0", "all 2/2+3 engine 2/∞", "paused for 2.5 s: it crashed")

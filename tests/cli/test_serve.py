@@ -140,6 +140,31 @@ def test_ps_shows_cartridges_and_resets_one(shared: Server) -> None:
     assert f"Error: port {port}: there is no cartridge 'ekko'; the cartridges are: echo".encode() in done.stderr
 
 
+def test_cartridges_are_read_again_on_request(tmp_path: Path) -> None:
+    config, told = tmp_path / "capdag.toml", shlex.split(UPPER)
+    mine = f'[[cartridge]]\nname = "NAME"\ncommand = {json.dumps(told)}\n'
+
+    def say(text: str) -> subprocess.CompletedProcess[bytes]:
+        config.write_text(text)
+        return capdag(tmp_path / "run", "ps", "--reload")
+
+    config.write_text(mine.replace("NAME", "one"))
+    with serving(tmp_path / "run", *_no_models(tmp_path), "--config", str(config)) as server:
+        port = server.url.rpartition(":")[2]
+        done = say(mine.replace("NAME", "one") + "keep_alive = 60\n" + mine.replace("NAME", "two"))
+        kept = r"\d+ unchanged\n"
+        assert re.fullmatch(rf"port {port}: 1 added \(two\), 1 changed \(one\), {kept}", done.stdout.decode())
+        eventually(lambda: b"running" in _row(server, "two"), 20, "it runs")
+        done = say('[[cartridge]]\nname = "one"\n')
+        assert done.returncode == 1
+        assert "cartridge[0].command: missing; every [[cartridge]] needs it" in done.stderr.decode()
+        done = say(mine.replace("NAME", "two"))
+        assert re.fullmatch(rf"port {port}: 1 retired \(one\), {kept}", done.stdout.decode())
+        shown = capdag(tmp_path / "run", "ps").stdout.decode()
+        assert re.search(r"^  two +running ", shown, re.MULTILINE)
+        eventually(lambda: b"  one " not in capdag(tmp_path / "run", "ps").stdout, 20, "it has gone")
+
+
 def test_ps_looks_beyond_its_folder_for_a_port(shared: Server, tmp_path: Path) -> None:
     port = shared.url.rpartition(":")[2]
     done = capdag(tmp_path, "ps", "--port", port)

@@ -237,6 +237,11 @@ class FakeAdmin:
             raise ConfigError(f"no cartridge record {name!r}; there is llama/x")
         self.was_reset.append(name)
 
+    def reload(self) -> dict[str, Any]:
+        if self.was_reset:
+            raise ConfigError("models.slots = 0: expected a whole number >= 1")
+        return {"added": ["llama/y"]}
+
 
 async def test_admin_routes_answer_on_the_unix_socket_only(tmp_path: Path) -> None:
     admin, path = FakeAdmin(), tmp_path / "8080.sock"
@@ -252,13 +257,16 @@ async def test_admin_routes_answer_on_the_unix_socket_only(tmp_path: Path) -> No
     async with served(TEXT, unix=path, admin=admin) as server:
         assert path.stat().st_mode & 0o777 == 0o600
         assert (await local("GET", "/_capdag/ps")).json() == admin.ps()
+        assert (await local("POST", "/_capdag/reload")).json() == {"added": ["llama/y"]}
         assert (await local("POST", "/_capdag/reset/llama/x")).json() == {"reset": "llama/x"}
+        wrong = await local("POST", "/_capdag/reload")
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (409, "not_reloaded")
         assert admin.was_reset == ["llama/x"]
         missing = await local("POST", "/_capdag/reset/y")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_record")
         assert "there is llama/x" in missing.json()["error"]["message"]
         assert (await local("POST", PATH, json=CHAT)).json()["choices"][0]["message"]["content"] == "Hello"
-        for method, url in (("GET", "/_capdag/ps"), ("POST", "/_capdag/reset/llama/x")):
+        for method, url in (("GET", "/_capdag/ps"), ("POST", "/_capdag/reset/llama/x"), ("POST", "/_capdag/reload")):
             assert (await ask(server, method, url)).status == 404
     assert not path.exists()
     assert UnixBind(path).path == path
