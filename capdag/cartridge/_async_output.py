@@ -28,12 +28,14 @@ class AsyncGate:
         self._changed = trio.Event()
         self._closed: CapdagError | None = None
 
+    def take_now(self) -> bool:
+        """Use one credit; False if there is none. Raises the error the gate was closed with."""
+        self.check()
+        return self._window.take()
+
     async def take(self) -> None:
-        """Use one credit, waiting for it. Raises the error the gate was closed with."""
-        while True:
-            self.check()
-            if self._window.take():
-                return
+        """Use one credit, waiting for it."""
+        while not self.take_now():
             self._changed = trio.Event()
             await self._changed.wait()
 
@@ -68,7 +70,8 @@ class AsyncOutput(OutCore):
         super().__init__(head, flow, limits)
         self._line = line
         self._gate = AsyncGate(limits.initial_credit)
-        self._lock = trio.Lock()
+        self._busy = False
+        self._freed: trio.Event | None = None
         self._torn = False
 
     async def open(self, meta: Mapping[str, Any] | None = None, *, unbounded: bool = False) -> None:
@@ -78,7 +81,7 @@ class AsyncOutput(OutCore):
             self._check_new(wanted=unbounded or meta is not None)
             self._open(meta, unbounded=unbounded)
         finally:
-            self._lock.release()
+            self._end_turn()
 
     async def write(self, value: Any) -> None:
         """Write to a scalar output: see `Output.write`."""
@@ -92,7 +95,7 @@ class AsyncOutput(OutCore):
                 await self._send_pieces(self._held.take())
             await self._send_pieces(value)
         finally:
-            self._lock.release()
+            self._end_turn()
 
     async def flush(self) -> None:
         """Send bytes that `write` holds back for company."""
@@ -101,13 +104,13 @@ class AsyncOutput(OutCore):
             self._gate.check()
             await self._send_pieces(self._held.take())
         finally:
-            self._lock.release()
+            self._end_turn()
 
     def flush_within_credit(self) -> None:
         """Send bytes that `write` holds back, if that needs no waiting."""
-        if self._held and not self._lock.locked() and self._gate.remaining * self._max_piece >= len(self._held):
+        if self._held and not self._busy and self._gate.remaining * self._max_piece >= len(self._held):
             for payload in self._pieces(self._held.take()):
-                taken = self._gate._window.take()
+                taken = self._gate.take_now()
                 assert taken
                 self._send(self._chunk(payload))
 
@@ -118,20 +121,24 @@ class AsyncOutput(OutCore):
             self._require(sequence=True)
             self._open()
             first, *others = self._fragments(item)
-            await self._gate.take()
+            if not self._gate.take_now():
+                await self._gate.take()
             if meta is None:
                 self._send(self._chunk(first))
             else:
                 self._line.post(self._described(first, meta), self._flow)
                 self._chunks += 1
-            self._torn = bool(others)
-            for payload in others:
-                await self._gate.take()
-                self._send(self._chunk(payload))
-            self._torn = False
-            await self._line.room()
+            if others:
+                self._torn = True
+                for payload in others:
+                    await self._gate.take()
+                    self._send(self._chunk(payload))
+                    await self._line.room()
+                self._torn = False
+            elif self._line.is_behind:
+                await self._line.room()
         finally:
-            self._lock.release()
+            self._end_turn()
 
     async def finish(self, *, is_required: bool = True) -> None:
         """Send what is held and STREAM_END. For the runtime."""
@@ -143,14 +150,22 @@ class AsyncOutput(OutCore):
             await self._send_pieces(self._held.take())
             self._line.post(self._end_frame(), self._flow)
         finally:
-            self._lock.release()
+            self._end_turn()
 
     async def _take_turn(self) -> None:
+        """Wait until no other task writes. (A `trio.Lock` costs as much as all else that a CHUNK needs.)"""
         await trio.lowlevel.checkpoint_if_cancelled()
-        try:
-            self._lock.acquire_nowait()
-        except trio.WouldBlock:
-            await self._lock.acquire()
+        while self._busy:
+            if self._freed is None:
+                self._freed = trio.Event()
+            await self._freed.wait()
+        self._busy = True
+
+    def _end_turn(self) -> None:
+        self._busy = False
+        if self._freed is not None:
+            self._freed.set()
+            self._freed = None
 
     def _open(self, meta: Mapping[str, Any] | None = None, *, unbounded: bool = False) -> None:
         self._gate.check()
@@ -165,9 +180,11 @@ class AsyncOutput(OutCore):
 
     async def _send_pieces(self, value: Any) -> None:
         for payload in self._pieces(value):
-            await self._gate.take()
+            if not self._gate.take_now():
+                await self._gate.take()
             self._send(self._chunk(payload))
-            await self._line.room()
+            if self._line.is_behind:
+                await self._line.room()
 
     def _send(self, build: Build) -> None:
         self._line.post_built(self._flow, build)

@@ -8,6 +8,7 @@ from cbor2 import dumps
 
 from capdag.errors import LocalProtocolError
 from capdag.wire import PROTOCOL_VERSION, FrameType, MessageId
+from capdag.wire.heads import head_of
 
 COALESCE_BYTES = 4096
 """Bytes written to a scalar stream are held until there are this many."""
@@ -66,11 +67,11 @@ class ChunkEncoder:
 
     def encode(self, seq: int, index: int, payload: bytes, checksum: int) -> bytes:
         """Return one frame with its length prefix. Raises LocalProtocolError for one over max_frame."""
-        first, second = dumps(seq), dumps(payload)
+        first, second = dumps(seq), head_of(0x40, len(payload))
         third = dumps(index) + b"\x10" + dumps(checksum)
-        size = self._fixed + len(first) + len(second) + len(third)
+        size = self._fixed + len(first) + len(second) + len(payload) + len(third)
         if size > self._max_frame:
             raise LocalProtocolError(
                 f"CHUNK of {size} bytes is over the link's max_frame of {self._max_frame}: write smaller elements"
             )
-        return b"".join((_PREFIX.pack(size), self._head, first, b"\x06", second, self._tail, third))
+        return b"".join((_PREFIX.pack(size), self._head, first, b"\x06", second, payload, self._tail, third))

@@ -12,18 +12,24 @@ from capdag.errors import LocalProtocolError
 from capdag.wire import Frame
 
 from ._async_input import Bell
+from ._workers import Workers
 from ._writer import Flow, FrameWriter
 
 MAX_AHEAD = 65_536
 """Bytes that tasks may have posted before they wait: as much as a pipe holds."""
+
+_LARGE = 16_384
+"""Bytes posted from which a worker writes them: it need not ask for room every 4 KiB."""
 
 
 class Line:
     """The frame writer as the loop's thread uses it, and the nursery of all that runs there. `news` is rung whenever
     something has gone out or a task has ended."""
 
-    def __init__(self, writer: FrameWriter, nursery: trio.Nursery) -> None:
+    def __init__(self, writer: FrameWriter, workers: Workers, nursery: trio.Nursery) -> None:
         self.writer = writer
+        self._workers = workers
+        self._has_worker = False
         self.news = Bell()
         self.tasks = 0
         self.token = trio.lowlevel.current_trio_token()
@@ -63,6 +69,12 @@ class Line:
 
     def flush(self) -> None:
         """Send what goes without waiting, and wake who waits for that."""
+        if self._has_worker:
+            return
+        if self.writer.backlog > _LARGE:
+            self._has_worker = True
+            self._workers.run(self._send_large)
+            return
         self.writer.flush()
         if self.writer.wants_room:
             self._stuck.set()
@@ -70,12 +82,17 @@ class Line:
             self.writer.main_waits = False
             self.news.notify_all()
 
+    @property
+    def is_behind(self) -> bool:
+        """True while tasks should wait for room."""
+        return self.writer.backlog > MAX_AHEAD
+
     async def room(self) -> None:
         """Wait until little enough is posted. Not a checkpoint if it is."""
-        while self.writer.backlog > MAX_AHEAD:
+        while self.is_behind:
             self.writer.main_waits = True
             self.flush()
-            if self.writer.backlog > MAX_AHEAD:
+            if self.is_behind:
                 self.writer.main_waits = True
                 await self.news.wait()
 
@@ -86,6 +103,14 @@ class Line:
             self._stuck = trio.Event()
             await trio.lowlevel.wait_writable(self.writer.fd)
             self.flush()
+
+    def _send_large(self) -> None:
+        self.writer.send_posted()
+        self.token.run_sync_soon(self._sent_large)
+
+    def _sent_large(self) -> None:
+        self._has_worker = False
+        self.flush()
 
     def _flush_soon(self) -> None:
         self.token.run_sync_soon(self.flush, idempotent=True)

@@ -86,7 +86,7 @@ def serve_with_tasks(runtime: Runtime) -> NoReturn:
 
 async def _serve(runtime: Runtime) -> None:
     async with trio.open_nursery() as nursery:
-        line = Line(runtime.writer, nursery)
+        line = Line(runtime.writer, runtime.workers, nursery)
         reading = trio.CancelScope()
         runtime.on_wake = lambda: line.token.run_sync_soon(_wake, runtime, line, reading)
         nursery.start_soon(line.send_when_possible)

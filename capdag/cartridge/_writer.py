@@ -14,6 +14,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
 
@@ -73,6 +74,8 @@ class FrameWriter:
         self._posted: deque[bytes | _Between] = deque()
         # Two counters, each written by one side only: the main thread, the holder of the lock.
         self._bytes_posted = 0
+        self._has_room = select.poll()
+        self._has_room.register(fd, select.POLLOUT)
         self._bytes_taken = 0
         self._stuck = False
         self._broken = False
@@ -114,6 +117,13 @@ class FrameWriter:
         with self._lock:
             self._write_posted()
             self._write(data)
+        self._relieve()
+
+    def send_posted(self) -> None:
+        """From a worker: write what the main thread has posted, waiting for room as needed. For frames so large that
+        writing them by what a pipe surely has room for would take the main thread long."""
+        with suppress(LinkClosedError), self._lock:
+            self._write_posted()
         self._relieve()
 
     def pack(self, frame: Frame) -> bytes:
@@ -193,10 +203,8 @@ class FrameWriter:
 
     def _write_some(self) -> bool:
         """Lock held, main thread. False if the pipe is full."""
-        poll = select.poll()
-        poll.register(self.fd, select.POLLOUT)
         while self._posted:
-            if not poll.poll(0):
+            if not self._has_room.poll(0):
                 return False
             data = self._next_posted()
             try:

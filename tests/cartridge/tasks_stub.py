@@ -176,6 +176,13 @@ async def named(request: AsyncRequest) -> None:
         await call.wait()
 
 
+@cartridge.cap(stub.POLICY, title="Policy", aliases=["policy"])
+async def policy(request: AsyncRequest) -> None:
+    """Tell the policy whenever something comes."""
+    async for _ in request.main_input():
+        await request.output.write(str(cartridge.policy))
+
+
 @cartridge.cap(stub.WRONG_THREAD, title="Wrong thread", aliases=["wrong-thread"])
 async def wrong_thread(request: AsyncRequest) -> None:
     """Use the request of a task in another thread, first wrongly, then as one should."""

@@ -11,6 +11,7 @@ import pytest
 
 from capdag.cartridge import Cartridge, CartridgeError, Request
 from capdag.errors import ConfigError, LocalProtocolError
+from capdag.wire import NetworkPolicy
 from capdag.wire.manifest import read_manifest
 
 CAP = "cap:in=media:text;out=media:text;shout"
@@ -199,3 +200,23 @@ def test_a_cartridge_error_says_what_it_must() -> None:
         CartridgeError("", "no slot is free")
     with pytest.raises(LocalProtocolError, match="message must be a non-empty text"):
         CartridgeError("FULL", "")
+
+
+def test_what_the_network_policy_allows() -> None:
+    cartridge = Cartridge("test", version="1")
+    with pytest.raises(CartridgeError) as unset:
+        cartridge.require_network()
+    assert (unset.value.code, unset.value.attribution) == ("NETWORK_POLICY_UNSET", "internal")
+    for policy, third_parties, telemetry in (
+        ("offline", False, False),
+        ("no_telemetry", True, False),
+        ("full", True, True),
+    ):
+        cartridge._set_policy(NetworkPolicy(policy))
+        for needed, allowed in ((False, third_parties), (True, telemetry)):
+            if allowed:
+                cartridge.require_network(telemetry=needed)
+                continue
+            with pytest.raises(CartridgeError, match=f"policy is {policy}: this needs") as refused:
+                cartridge.require_network(telemetry=needed)
+            assert (refused.value.code, refused.value.attribution) == ("NETWORK_POLICY", "user")

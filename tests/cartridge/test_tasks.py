@@ -14,13 +14,15 @@ from capdag.wire import (
     USER_CANCEL,
     CancelReason,
     FrameType,
+    NetworkPolicy,
     body_end_frame,
     cancel_frame,
     decode_value,
+    policy_frame,
     scalar_payloads,
 )
 from tests.cartridge import stub_caps as stub
-from tests.cartridge.driver import TASKS_COMMAND, cartridge, req, sequence_payloads, start, whole_request
+from tests.cartridge.driver import TASKS_COMMAND, cartridge, chunk, req, sequence_payloads, start, whole_request
 
 
 @pytest.mark.parametrize("window", [1, 5])
@@ -104,6 +106,16 @@ def test_failures_of_tasks() -> None:
         assert (meta["code"], meta["message"]) == ("HANDLER_ERROR", "ValueError: boom")
         assert driver.close() == 0
         assert "raise ValueError" in driver.stderr()
+
+
+def test_a_policy_that_comes_in_the_middle_of_a_request() -> None:
+    with cartridge(TASKS_COMMAND) as driver:
+        driver.attach()
+        driver.send(req(1, stub.POLICY), start(1, "media:octets"))
+        for number, network in enumerate((NetworkPolicy.FULL, NetworkPolicy.OFFLINE)):
+            driver.send(policy_frame(network), chunk(1, number, b"\0"))
+            told = driver.next(lambda view: view.type is FrameType.CHUNK)
+            assert decode_value(told.fields[6]) == network
 
 
 def test_a_request_of_a_task_is_for_its_thread() -> None:
