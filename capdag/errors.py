@@ -73,6 +73,7 @@ CODES: Mapping[str, CodeFacts] = {
     "NETWORK_POLICY_UNSET": CodeFacts(_A.INTERNAL, 502, "server_error", "network_policy_unset", _R.NO),
     "QUEUE_FULL": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", _R.LATER),
     "TABLE_FULL": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", _R.LATER),
+    "FEED_OVERRUN": CodeFacts(_A.RESOURCE, 503, "server_error", "feed_overrun", _R.LATER),
     "DEBT_LIMIT": CodeFacts(_A.RESOURCE, 503, "server_error", "all_slots_busy", _R.LATER),
     "DEADLINE_EXCEEDED": CodeFacts(_A.RESOURCE, 504, "server_error", "deadline_exceeded", _R.NO),
     "ABORTED": CodeFacts(_A.ENVIRONMENT, 503, "server_error", "aborted", _R.LATER),
