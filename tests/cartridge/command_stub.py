@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
-from capdag.cartridge import Cartridge, CartridgeError, FeedItem, Request, Selector
+from capdag.cartridge import Cartridge, CartridgeError, FeedItem, Request, RequestCancelledError, Selector
 
 TEXT = "media:enc=utf-8"
 
@@ -96,8 +97,9 @@ def wait(request: Request) -> None:
 @cartridge.cap("cap:deaf;in=media:void;out=media:word", title="Deaf", aliases=["deaf"])
 def deaf(request: Request) -> None:
     """Hear of no cancel."""
-    request.output.write("word\n")
-    request.output.flush()
+    with suppress(RequestCancelledError):
+        request.output.write("word\n")
+        request.output.flush()
     time.sleep(60)
 
 
