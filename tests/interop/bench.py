@@ -21,6 +21,8 @@ from tests.interop.vocabulary import NAME_VARIABLE, cap
 
 ROOT = HERE.parents[1]
 START_TIMEOUT = 30.0
+REPUBLISH = 1.0
+"""Seconds between two advertisements of a host of ours. The package takes its time over each."""
 LEAVE_TIMEOUT = 10.0
 """Seconds that what a dead host had started has for noticing it. The public package's cartridges give a handler 5."""
 
@@ -122,7 +124,7 @@ class Bench:
         """Return the options of a host of ours: no models, and quick to end a call and to tell."""
         models, config = self._folder / "models", self._folder / "host.toml"
         models.mkdir(exist_ok=True)
-        config.write_text("[host]\ncall_grace = 0.5\nrepublish_interval = 0.1\n")
+        config.write_text(f"[host]\ncall_grace = 0.2\nrepublish_interval = {REPUBLISH}\n")
         return ["--models", str(models), "--config", str(config)]
 
     def _programs(self, host: str) -> list[str]:
@@ -166,11 +168,18 @@ class Bench:
         return wanted in await self.engine.live()
 
     async def settled(self) -> None:
-        """Wait until the switch holds no request but those that are `stuck`, and hosts of ours hold nothing."""
+        """Wait until the switch holds no request but those that are `stuck`."""
         await until(self._is_settled)
 
     async def _is_settled(self) -> bool:
-        return await self.engine.live() == self.stuck and not await self.engine.held()
+        return await self.engine.live() == self.stuck
+
+    async def hosts_settled(self) -> None:
+        """Wait until hosts of ours say that they hold nothing, which they do every REPUBLISH seconds."""
+        await until(self._are_hosts_settled)
+
+    async def _are_hosts_settled(self) -> bool:
+        return not await self.engine.held()
 
 
 async def until(ready: Callable[[], Any]) -> None:
@@ -198,5 +207,6 @@ async def open_bench(name: str, folder: Path) -> AsyncIterator[Bench]:
                 for host in HOSTS:
                     starting.start_soon(bench.start_host, host)
             yield bench
+            await bench.hosts_settled()
         await bench.close()
         nursery.cancel_scope.deadline = trio.current_time() + LEAVE_TIMEOUT

@@ -18,8 +18,10 @@ MIB = 1 << 20
 LARGE = bytes(range(256)) * (9 * MIB // 256)
 """36 CHUNKs of the largest size: more than a window of 32."""
 
-PATIENCE = 1.0
-"""Seconds of silence after which a call is given up where nothing is to come."""
+LARGER = LARGE[:300_000]
+
+SILENCE = 0.6
+"""Seconds after which a call is given up where a fault keeps its terminal from coming."""
 
 Faults = Collection[str]
 Case = Callable[[Bench, Faults], Awaitable[None]]
@@ -59,7 +61,7 @@ async def error(bench: Bench, faults: Faults) -> None:
 
 async def peer_call(bench: Bench, faults: Faults) -> None:
     """A cartridge calls its neighbour on the same host."""
-    outcome = await bench.call("call", "left", _to_call("echo", "right", b"neighbour"), patience=PATIENCE)
+    outcome = await bench.call("call", "left", _to_call("echo", "right", b"neighbour"), **_untold("P3", faults))
     if "P3" in faults:
         assert outcome.ended == "untold"
     else:
@@ -78,7 +80,7 @@ async def peer_call_across(bench: Bench, faults: Faults) -> None:
 
 async def peer_call_long(bench: Bench, faults: Faults) -> None:
     """A cartridge calls one on another host, whose answer is longer than a window."""
-    outcome = await bench.call("call", "left", _to_call("pour", "far"), patience=PATIENCE)
+    outcome = await bench.call("call", "left", _to_call("pour", "far"), **_untold("P7", faults))
     if "P7" in faults:
         assert outcome.ended == "untold"
     else:
@@ -91,27 +93,29 @@ async def peer_call_long(bench: Bench, faults: Faults) -> None:
 
 async def peer_call_nobody(bench: Bench, faults: Faults) -> None:
     """A cartridge calls what nobody serves, and is told so; its neighbours' calls go on."""
-    outcome = await bench.call("call", "left", b"cap:nobody;in=media:octets;out=media:octets\n", patience=PATIENCE)
+    nobody = b"cap:nobody;in=media:octets;out=media:octets\n"
+    outcome = await bench.call("call", "left", nobody, **_untold("P8", faults))
     if "P8" in faults:
         assert outcome.ended == "untold"
     else:
         assert outcome.failure is not None
         assert (outcome.ended, outcome.failure[0]) == ("err", "HANDLER_ERROR" if "P1" in faults else "NO_HANDLER")
     await bench.settled()
+    await bench.hosts_settled()
     assert await bench.call("call", "left", _to_call("echo", "far", b"on")) == _answer(b"on")
 
 
 async def two(bench: Bench, faults: Faults) -> None:
     """Two cartridges at once, one of each kind, small requests beside larger ones."""
     asked = [(cartridge, b"%d" % number) for cartridge in ("left", "right") for number in range(6)]
-    await _echo_together(bench, [*asked, ("left", LARGE[:MIB]), ("right", LARGE[:MIB])])
+    await _echo_together(bench, [*asked, ("left", LARGER), ("right", LARGER)])
 
 
 async def cancel(bench: Bench, faults: Faults) -> None:
     """A request is cancelled while its argument is open: its handler hears of it, its neighbour goes on."""
     before = await _heard(bench)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_echo_together, bench, [("right", LARGE[:MIB])])
+        nursery.start_soon(_echo_together, bench, [("right", LARGER)])
         outcome = await bench.call("hold", "left", whole=False, cancel=True)
     assert outcome.ended == "cancelled"
     await bench.settled()
@@ -131,9 +135,10 @@ async def cancel_answer(bench: Bench, faults: Faults) -> None:
 
 async def crash(bench: Bench, faults: Faults) -> None:
     """A cartridge is gone in mid-answer; its neighbour is not, and the next request is served by a new process."""
-    outcome = await bench.call("die", "left", patience=PATIENCE)
+    is_untold = "P4" in faults and bench.role.switch is Kind.PEER
+    outcome = await bench.call("die", "left", **_untold("P4", faults if is_untold else ()))
     assert outcome.logs == [("info", "dying", None)]
-    if "P4" in faults and bench.role.switch is Kind.PEER:
+    if is_untold:
         assert outcome.ended == "untold"
     else:
         assert outcome.failure is not None
@@ -214,6 +219,10 @@ FAULTS: Mapping[tuple[str, str], Faults] = {
 
 def _answer(value: bytes, logs: Sequence[Log] = ()) -> Outcome:
     return Outcome("end", value, None, list(logs))
+
+
+def _untold(fault: str, faults: Faults) -> dict[str, float]:
+    return {"patience": SILENCE} if fault in faults else {}
 
 
 async def _heard(bench: Bench) -> int:
