@@ -108,6 +108,10 @@ class Roles(NamedTuple):
     others: list[Served]
     """All but the identity cap."""
 
+    def with_identity(self) -> Roles:
+        """Return the same roles with the identity cap as the echo."""
+        return self._replace(echo=_identity())
+
     @property
     def holder(self) -> Served | None:
         """A cap, not identity, whose requests live for as long as their one argument is open."""
@@ -121,11 +125,14 @@ def choose(served: list[Served], settings: Settings) -> Roles:
     echoes = [one for one in ([named] if named else []) + others if one.gives_back]
     if named is not None and settings.input is not None and echoes[:1] == [named]:
         echoes = echoes[1:]  # it wants that input and no other
-    identity = Served(CapUrn.parse(IDENTITY_CAP), {"urn": IDENTITY_CAP, "outputs": [{"media_urn": "media:"}]})
     lists = [one for one in others if one.gives_a_list and one.has_one_argument]
     worker = named or next(iter(lists), None)
     data = settings.input if settings.input is not None else b"" if worker is None else _input_for(worker)
-    return Roles(next(iter(echoes), identity), worker, data, others)
+    return Roles(next(iter(echoes), _identity()), worker, data, others)
+
+
+def _identity() -> Served:
+    return Served(CapUrn.parse(IDENTITY_CAP), {"urn": IDENTITY_CAP, "outputs": [{"media_urn": "media:"}]})
 
 
 def _named(served: list[Served], name: str) -> Served:

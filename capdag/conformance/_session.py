@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -54,14 +55,18 @@ class Session:
     """A cartridge from start to end. It is the receiver of its link: frames are judged as they come, and whoever waits
     is woken. Every wait is bounded, and raises CaseFailed or BreachError if what it waits for does not come."""
 
-    def __init__(self, launch: Launcher, settings: Settings, limits: Limits, report: Callable[[Breach], None]) -> None:
+    def __init__(
+        self, launch: Launcher, settings: Settings, limits: Limits, report: Callable[[Breach], None],
+        tally: Counter[FrameType],
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.offered = limits
         self.hello: CartridgeHello | None = None
         self.hello_seconds = 0.0
         self.identity_error = ""
+        self._checked: Exchange | None = None
         self.identity_breach: Breach | None = None
-        self.watch = Watch(self._send_judged, report)
+        self.watch = Watch(self._send_judged, report, tally)
         self.target: Target
         self._launch = launch
         self._changed = trio.Event()
@@ -178,7 +183,7 @@ class Session:
     async def identify(self, frames: Sequence[Frame], check: IdentityCheck) -> str:
         """Ask for the identity; returns what is wrong with the answer, empty if nothing is."""
         rid, xid = frames[0].id, frames[0].routing_id
-        exchange = self._enter(rid, xid, None)
+        exchange = self._checked = self._enter(rid, xid, None)
         for frame in frames:
             if frame.frame_type is FrameType.CHUNK:
                 window = exchange.windows[frame.stream_id or ""] = SendWindow(self.limits.initial_credit)
@@ -364,8 +369,8 @@ class Session:
     @property
     def clean(self) -> bool:
         """True if nothing of a former case can be felt in the next."""
-        exchanges = self.watch.exchanges.values()
-        spoiled = self._closed or self.watch.over or any(one.live or one.fault for one in exchanges)
+        exchanges, check = self.watch.exchanges.values(), self._checked  # an identity that fails spoils nothing else
+        spoiled = self._closed or self.watch.over or any(one.live or one.fault for one in exchanges if one is not check)
         return not spoiled and self.target.exit_status() is None
 
 

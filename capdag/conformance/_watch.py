@@ -6,6 +6,7 @@ when it happens, the report tells it once, at the right place.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from capdag.errors import AttributionClass, RemoteProtocolError
@@ -35,15 +36,17 @@ from ._exchange import Exchange, show
 
 
 class Watch:
-    """One link's cartridge side. `take` is given every frame that comes; `send` is how answers go."""
+    """One link's cartridge side. `take` is given every frame that comes; `send` is how answers go; `tally` counts
+    what comes, by type, over all sessions."""
 
-    def __init__(self, send: Callable[[Frame], None], report: Callable[[Breach], None]) -> None:
+    def __init__(
+        self, send: Callable[[Frame], None], report: Callable[[Breach], None], tally: Counter[FrameType]
+    ) -> None:
         self.limits: Limits = DEFAULT_LIMITS
         self.frames = 0
         self.hello: FrameView | None = None
         self.over: Breach | None = None
         self.policy_sent = False
-        self.logs = 0
         self.calls: set[MessageId] = set()
         self.replies: dict[MessageId, FrameView | None] = {}
         """By the id of what was asked: a heartbeat, a second HELLO."""
@@ -55,6 +58,7 @@ class Watch:
         self._numbered = True
         self._send = send
         self._report = report
+        self._tally = tally
 
     def prove(self) -> None:
         """Note that the identity check is over: calls may come."""
@@ -69,6 +73,7 @@ class Watch:
     def take(self, view: FrameView) -> None:
         """Judge a frame and note what it says."""
         self.frames += 1
+        self._tally[view.type] += 1
         greets = self._side.state is LinkState.SILENT
         try:
             verdict = self._side.take(view).verdict
@@ -131,8 +136,6 @@ class Watch:
         room = self.limits.max_frame - (XID_HEADROOM if view.xid is None else 0)
         if len(view.body) > room:
             exchange.fault = Breach("frame-size", f"{show(view)} is a frame of {len(view.body)} bytes; {room} fit")
-        if view.type is FrameType.LOG:
-            self.logs += 1
         grant = exchange.take(view)
         if exchange.fault:
             self._report(exchange.fault)

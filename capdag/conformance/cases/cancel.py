@@ -157,7 +157,7 @@ async def cancel_isolation(bench: Bench) -> None:
         session.close(exchange, 1)
         session.finish(exchange)
         await bench.succeeded(session, exchange)
-        if bench.exact and exchange.data != b"%d" % position:
+        if exchange.data != b"%d" % position:
             raise CaseFailed(f"the answer of a bystander is {exchange.data[:40]!r}")
 
 

@@ -46,7 +46,7 @@ async def eof_busy(bench: Bench) -> None:
 )
 async def left_behind(bench: Bench) -> None:
     async with bench.session() as session:
-        await bench.echo(session, b"work", exact=False)
+        await bench.echo(session, b"work")
         session.target.close_stdin()
         await session.exit("after the end of stdin")
         left = session.target.left_behind()

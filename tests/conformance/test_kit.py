@@ -1,0 +1,152 @@
+"""Cartridges that are right in unusual ways pass; what is wrong is told once, where it belongs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from capdag.conformance import CASES, Report, Verdict, as_text, choose_cases
+from capdag.wire import IDENTITY_CAP, Frame, FrameType, FrameView, Limits
+from tests.conformance.inprocess import check_plain
+from tests.conformance.mutants import MUTANTS
+from tests.conformance.plain import COUNT, ECHO, Plain, Served
+
+
+def verdicts(report: Report, verdict: Verdict) -> list[str]:
+    return [result.case.id for result in report.of(verdict)]
+
+
+@pytest.mark.parametrize("limits", [Limits(4096, 64, 1, 1), Limits(3000, 262_144, 64, 3), Limits(1 << 24, 40, 64, 60)])
+def test_a_cartridge_may_have_small_limits_of_its_own(limits: Limits) -> None:
+    class Small(Plain):
+        own_limits = limits
+
+    report = check_plain(Small)
+    assert report.passed, as_text(report)
+
+
+class Turns(Plain):
+    """Its echo has the shape of one, and gives everything back turned round."""
+
+    def echo(self, served: Served) -> None:
+        self.start(served)
+        if served.ended and served.data:
+            served.data = served.data[::-1]
+            super().echo(served)
+
+
+def test_what_only_looks_like_an_echo_carries_no_data() -> None:
+    report = check_plain(Turns)
+    assert report.carrier == IDENTITY_CAP
+    assert report.passed, as_text(report)
+
+
+class Calls(Plain):
+    """Makes a call for its first request, and answers when that has ended."""
+
+    def begin(self) -> None:
+        self.caller: Served | None = None
+        self.refused = ""
+
+    def finish(self, served: Served) -> None:
+        if served is self.caller and not self.refused:
+            return
+        if served.cap == ECHO and not self.refused:
+            self.caller = served
+            meta = {"parent_rid": served.rid}
+            self.send(Frame(FrameType.REQ, b"id of that call.", cap=COUNT, payload=b"", meta=meta))
+            self.send(Frame(FrameType.END, b"id of that call.", eof=True))
+        else:
+            super().finish(served)
+
+    def stray(self, view: FrameView) -> None:
+        if view.id == b"id of that call." and self.caller:
+            self.refused = view.meta["code"]
+            self.finish(self.caller)
+
+
+def test_a_call_is_refused_in_good_order() -> None:
+    report = check_plain(Calls)
+    assert report["calls"].verdict is Verdict.PASS
+    assert report.passed, as_text(report)
+
+
+class Probes(Plain):
+    """Sends a heartbeat of its own with each answer, and would not go on without the reply."""
+
+    probe = 0
+
+    def end(self, served: Served) -> None:
+        super().end(served)
+        assert not self.probe
+        self.probe = 4711
+        self.send(Frame(FrameType.HEARTBEAT, self.probe))
+
+    def heartbeat(self, view: FrameView) -> None:
+        if view.id == self.probe:
+            self.probe = 0
+        else:
+            super().heartbeat(view)
+
+
+def test_a_cartridge_s_own_heartbeats_are_answered() -> None:
+    report = check_plain(Probes, choose_cases(["answer", "empty", "heartbeat"]))
+    assert report.passed, as_text(report)
+
+
+class OnlyCounts(Plain):
+    """Serves nothing that gives bytes back, but identity."""
+
+    def manifest(self) -> dict[str, Any]:
+        manifest = super().manifest()
+        del manifest["cap_groups"][0]["caps"][1]
+        return manifest
+
+
+def test_identity_carries_the_data_where_nothing_else_does() -> None:
+    report = check_plain(OnlyCounts)
+    assert report.carrier == IDENTITY_CAP
+    assert report.passed, as_text(report)
+    assert verdicts(report, Verdict.SKIP) == ["calls"]
+
+
+class OnlyIdentity(Plain):
+    def manifest(self) -> dict[str, Any]:
+        manifest = super().manifest()
+        del manifest["cap_groups"][0]["caps"][1:]
+        return manifest
+
+
+def test_a_cartridge_without_caps_is_checked_as_far_as_it_goes() -> None:
+    report = check_plain(OnlyIdentity)
+    assert report.passed, as_text(report)
+    skipped = set(verdicts(report, Verdict.SKIP))
+    assert {"early-request", "worker", "queue", "pools-active", "missing-argument", "less-said"} <= skipped
+
+
+def test_a_broken_rule_fails_whatever_was_tried_where_its_own_case_is_not() -> None:
+    report = check_plain(MUTANTS["checksum"], choose_cases(["empty", "answer"]))
+    assert verdicts(report, Verdict.FAIL) == ["answer"]
+    assert "wrong checksum" in report["answer"].seen
+
+
+def test_what_a_broken_rule_keeps_from_being_tried_is_said() -> None:
+    report = check_plain(MUTANTS["checksum"])
+    assert report["answer"].verdict is Verdict.SKIP
+    assert report["answer"].seen == "the cartridge breaks the rule of the case checksum first"
+
+
+def test_a_message_tells_what_was_expected_and_what_to_do() -> None:
+    result = check_plain(MUTANTS["no-handler"])["no-handler"]
+    expected, seen, remedy = result.message.splitlines()
+    assert expected == f"expected: {result.case.title}"
+    assert "'UNKNOWN_CAP'" in seen
+    assert "came where ERR NO_HANDLER / environment was due" in seen
+    assert remedy == f"remedy: {result.case.remedy}"
+    assert len(seen) < 400
+
+
+def test_every_case_can_be_tried_alone() -> None:
+    reports = [check_plain(Plain, [case]) for case in CASES]
+    assert [as_text(report) for report in reports if not report.passed] == []
