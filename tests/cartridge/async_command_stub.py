@@ -14,9 +14,9 @@ cartridge = Cartridge("tasks", version="1")
 @cartridge.cap("cap:in=media:void;out=media:word;wait", title="Wait", aliases=["wait"])
 async def wait(request: AsyncRequest) -> None:
     """Say a word, then wait to be cancelled."""
-    await request.output.write("word\n")
-    await request.output.flush()
     try:
+        await request.output.write("word\n")
+        await request.output.flush()
         await trio.sleep_forever()
     finally:
         sys.stderr.write("the task was cancelled\n")

@@ -87,11 +87,12 @@ def work(request: Request) -> None:
 @cartridge.cap("cap:in=media:void;out=media:word;wait", title="Wait", aliases=["wait"])
 def wait(request: Request) -> None:
     """Say a word, then wait to be cancelled."""
-    request.on_cancel(lambda: sys.stderr.write("the handler was cancelled\n"))
-    request.output.write("word\n")
-    request.output.flush()
+    with suppress(RequestCancelledError):
+        request.output.write("word\n")
+        request.output.flush()
     while not request.cancelled:
         time.sleep(0.01)
+    sys.stderr.write("the handler was cancelled\n")
 
 
 @cartridge.cap("cap:deaf;in=media:void;out=media:word", title="Deaf", aliases=["deaf"])
