@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from capdag.config import parse_config
+from capdag.urn import CapUrn
 from tests.docs.pages import DOCS, blocks
 
 
@@ -37,6 +40,21 @@ def test_every_way_to_hold_an_engine_works(engines: Path, cap: str, answer: byte
     line = [sys.executable, "-m", "capdag.cartridge", "engines", cap]
     done = subprocess.run(line, cwd=engines, input=b"a b", capture_output=True, timeout=30)
     assert (done.returncode, done.stdout) == (0, answer), done.stderr
+
+
+def test_the_table_and_the_package_are_as_the_page_says(tmp_path: Path) -> None:
+    table, package, _ = blocks("discovery.md")
+    (cartridge,) = parse_config(table.text).cartridge
+    assert {field for field in cartridge.__struct_fields__ if getattr(cartridge, field)} == set(
+        cartridge.__struct_fields__
+    ), "the table shows every key"
+    names: dict[str, Any] = {}
+    exec(package.text, names)
+    (tmp_path / "zen.book").touch()
+    (record,) = names["SPEC"].records(tmp_path, lambda model: {"slots": 2, "for": model})
+    assert record.id == "books/zen"
+    assert record.settings == {"path": str(tmp_path / "zen.book"), "slots": 2, "for": "zen"}
+    assert CapUrn.parse(record.caps[0]["urn"]).tags["model"] == "zen"
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
