@@ -66,6 +66,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.waiting.remove(ticket)
             self.held.append(slot)
             self._check_pools(slot)
+            self._note_turn(ticket.caller)
             for other in self.waiting:
                 if other.caller == ticket.caller:
                     assert other.serial > ticket.serial or not other.line.room()
@@ -74,6 +75,11 @@ class AdmissionMachine(RuleBasedStateMachine):
                     counts = self.overtaken.setdefault(other, Counter())
                     counts[ticket.caller] += 1
                     assert counts[ticket.caller] <= 1, "a caller had two turns before another had one"
+
+    def _note_turn(self, caller: str) -> None:
+        """A turn in any line is a turn."""
+        for ticket in [ticket for ticket in self.overtaken if ticket.caller == caller]:
+            del self.overtaken[ticket]
 
     def _is_first(self, ticket: Ticket[str, int]) -> bool:
         return self.admission.waiting[ticket.line][ticket.caller][0] is ticket
@@ -106,6 +112,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert (slot is None) == (had_room is None)
         if slot is not None:
             self._check_pools(slot)
+            self._note_turn(caller)
             self.held.append(slot)
             return
         waits = [ticket for ticket in self.waiting if ticket.line is line]
