@@ -3,7 +3,7 @@
 `python -m benchmarks.lean NUMBER WINDOW MAX_CHUNK` serves `cap_of(NUMBER)`. The first CHUNK of a request is its script:
 
     echo            give the script back
-    blast N SIZE    answer with N CHUNKs of SIZE bytes in blocks as large as the window allows
+    blast N SIZE S  answer with N CHUNKs of SIZE to SIZE + S bytes in blocks as large as the window allows
     tokens N MICROS answer with N CHUNKs, one a write, each with the time of its sending, MICROS apart
     sink N          take N more CHUNKs in, then answer
     hold N          answer once N such requests are there
@@ -169,9 +169,9 @@ class Lean:
     def _answer(self, rid: MessageId, xid: MessageId | None, payload: bytes) -> bytes:
         return b"".join(stream(rid, xid, iter([payload]), 0)) + packed(end_frame(rid, xid=xid, seq=3))
 
-    def _blast(self, rid: MessageId, xid: MessageId | None, count: int, size: int) -> None:
-        payload = encode_value(bytes(size))
-        start, *chunks, end = stream(rid, xid, (payload for _ in range(count)), 0)
+    def _blast(self, rid: MessageId, xid: MessageId | None, count: int, size: int, spread: int) -> None:
+        payloads = [encode_value(bytes(size + more)) for more in range(spread + 1)]
+        start, *chunks, end = stream(rid, xid, (payloads[index % len(payloads)] for index in range(count)), 0)
         self._write(start)
         self._credit, sent = self._limits.initial_credit, 0
         while sent < count:

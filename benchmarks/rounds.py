@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from time import perf_counter
 
@@ -29,9 +29,14 @@ def measure(variants: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -
     return figures
 
 
+def ratio(values: Sequence[float], base: Sequence[float]) -> float:
+    """Return the median of the ratios of two figures, taken pair by pair."""
+    return median(value / other for value, other in zip(values, base, strict=True))
+
+
 def report(title: str, unit: str, figures: Mapping[str, list[float]], base: str) -> None:
     """Print one table: median [min..max] of each variant, and its ratio to `base`, pair by pair, as a median."""
     print(f"\n{title}  ({unit}; ratio to {base})")
     for name, values in figures.items():
-        ratio = median(value / other for value, other in zip(values, figures[base], strict=True))
-        print(f"  {name:<34} {median(values):>10.2f} [{min(values):.2f}..{max(values):.2f}]  x{ratio:.2f}")
+        beside = ratio(values, figures[base])
+        print(f"  {name:<34} {median(values):>10.2f} [{min(values):.2f}..{max(values):.2f}]  x{beside:.2f}")

@@ -7,11 +7,11 @@ and reaped, its pipes are closed and what it held is settled.
 from __future__ import annotations
 
 import json
-import signal
 
 import trio
 
 from capdag.transport import FdLink, LinkEnd
+from capdag.transport._groups import KILL
 from capdag.transport.guardian import Guardian, new_run_id
 from capdag.transport.process import ChildProcess, SpawnError, child_environment, spawn
 from capdag.transport.stderr import StderrTail, drain_stderr
@@ -35,7 +35,7 @@ class Process(Session):
 
     def _kill(self) -> None:
         if self._child is not None:
-            self._child.kill_group(signal.SIGKILL)
+            self._child.kill_group(KILL)
 
     async def run(self) -> None:
         """Start the process, keep it, and see it gone. Cancellation kills it; nothing of it is left afterwards."""
@@ -130,5 +130,5 @@ class Process(Session):
             self._outlived_link = child.exit_status() is None
         if child.exit_status() is not None:
             # A grandchild may hold the pipe; it is killed while the process's id still pins the group's.
-            child.kill_group(signal.SIGKILL)
+            child.kill_group(KILL)
             link.drain()

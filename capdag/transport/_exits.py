@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -25,7 +28,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
     def describe(self) -> str:
         """Return the end in words that follow "it", such as "exited with status 1" or "killed by SIGKILL"."""
         if self.oom_killed:
-            return f"killed by {_signal_name(signal.SIGKILL)} because memory ran out"
+            return "killed by SIGKILL because memory ran out"
         if self.signal is not None:
             return f"killed by {_signal_name(self.signal)}"
         if self.code is not None:
@@ -45,18 +48,22 @@ def peek_exit(process: subprocess.Popen[bytes]) -> ExitStatus | None:
 
     Where the system cannot look without reaping (macOS before Python 3.13), this reaps.
     """
-    if process.returncode is not None or not hasattr(os, "waitid"):
+    if sys.platform == "win32":
+        code = process.poll()
+        return None if code is None else ExitStatus(code=code)
+    elif process.returncode is not None or not hasattr(os, "waitid"):  # noqa: RET505 - as in _exit_descriptor
         code = process.poll()
         if code is None:
             return None
         return ExitStatus(code=code) if code >= 0 else ExitStatus(signal=-code)
-    try:
-        info = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return ExitStatus()
-    if info is None:
-        return None
-    return ExitStatus(code=info.si_status) if info.si_code == os.CLD_EXITED else ExitStatus(signal=info.si_status)
+    else:
+        try:
+            info = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return ExitStatus()
+        if info is None:
+            return None
+        return ExitStatus(code=info.si_status) if info.si_code == os.CLD_EXITED else ExitStatus(signal=info.si_status)
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
@@ -68,15 +75,31 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
         await trio.lowlevel.checkpoint()
         return
     try:
-        pidfd = os.pidfd_open(process.pid)
+        fd = _exit_descriptor(process.pid)
     except (AttributeError, OSError):  # no such call, or no descriptor left to give: a stop must work even then
         while peek_exit(process) is None:  # noqa: ASYNC110 - nothing in this process could set an event
             await trio.sleep(POLL_INTERVAL)
         return
     try:
-        await trio.lowlevel.wait_readable(pidfd)
+        await trio.lowlevel.wait_readable(fd)
     finally:
-        os.close(pidfd)
+        os.close(fd)
+
+
+def _exit_descriptor(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends. Raises OSError where there is none."""
+    if sys.platform == "linux":
+        return os.pidfd_open(pid)
+    elif sys.platform == "win32":  # noqa: RET505 - type checkers know which branch is for which system
+        raise OSError(errno.ENOSYS, "no descriptor for a process")
+    else:
+        queue = select.kqueue()  # which another kqueue, that of trio, can wait for
+        try:
+            once = select.KQ_EV_ADD | select.KQ_EV_ONESHOT
+            queue.control([select.kevent(pid, select.KQ_FILTER_PROC, once, select.KQ_NOTE_EXIT)], 0)
+            return os.dup(queue.fileno())
+        finally:
+            queue.close()
 
 
 class OomKills:

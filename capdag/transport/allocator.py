@@ -20,11 +20,10 @@ TRIM_THRESHOLD = 32 << 20
 
 def keep_freed_blocks() -> None:
     """Have this process keep what it frees, within the thresholds above. Does nothing where there is no glibc."""
-    if sys.platform != "linux":
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # musl
-        return
-    mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD)
-    mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD)
+    if sys.platform == "linux":
+        try:
+            mallopt = ctypes.CDLL(None).mallopt
+        except AttributeError:  # musl
+            return
+        mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD)
+        mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD)

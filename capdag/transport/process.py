@@ -25,6 +25,7 @@ import trio
 from capdag.errors import AttributionClass, CapdagError
 
 from ._exits import ExitStatus, OomKills, find_oom_counter, peek_exit, wait_for_exit
+from ._groups import KILL, ProcessGroup, start_in_group
 from ._guardian_main import RUN_ID_VARIABLE
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ _OMP_THREADS = "OMP_NUM_THREADS"
 
 
 def _cores() -> int:
-    try:
+    if sys.platform == "linux":
         return len(os.sched_getaffinity(0))  # a container may have fewer than the machine
-    except AttributeError:
+    else:  # noqa: RET505 - type checkers know which branch is for which system
         return os.cpu_count() or 1
 
 
@@ -107,21 +108,12 @@ def spawn(
             (stdin, to_child), (from_child, stdout), (complaints, stderr) = (
                 _pipe(ours, theirs, i > 0) for i in range(3)
             )
-            popen = subprocess.Popen(
-                list(command),
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                close_fds=True,
-                cwd=cwd,
-                env=env,
-                start_new_session=True,
-            )
+            popen, group = start_in_group(list(command), stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
         except (OSError, ValueError) as error:
             raise SpawnError(f"cannot start {shlex.join(command)}: {_reason(error, command[0], cwd)}") from error
         if guardian is not None:
             guardian.add_group(popen.pid)
-        child = ChildProcess(popen, (to_child, from_child, complaints), guardian, at_spawn)
+        child = ChildProcess(popen, group, (to_child, from_child, complaints), guardian, at_spawn)
         ours.pop_all()
     return child
 
@@ -167,11 +159,13 @@ class ChildProcess:
     def __init__(
         self,
         popen: subprocess.Popen[bytes],
+        group: ProcessGroup,
         pipes: tuple[IO[bytes], IO[bytes], IO[bytes]],
         guardian: Guardian | None,
         oom_kills_at_spawn: int,
     ) -> None:
         self._popen = popen
+        self._group = group
         self._guardian = guardian
         self._oom_kills_at_spawn = oom_kills_at_spawn
         self._status: ExitStatus | None = None
@@ -192,7 +186,7 @@ class ChildProcess:
         """Return how the process ended, or None while it lives. Does not reap it."""
         if self._status is None:
             status = peek_exit(self._popen)
-            if status is not None and status.signal == signal.SIGKILL and not self._sent_kill:
+            if status is not None and status.signal == KILL and not self._sent_kill:
                 status = msgspec.structs.replace(status, oom_killed=_oom_kills.claim(self._oom_kills_at_spawn))
             self._status = status
         return self._status
@@ -209,12 +203,9 @@ class ChildProcess:
         status = self.exit_status()
         if self._popen.returncode is not None or status == ExitStatus():  # reaped, by us or by somebody else
             return
-        if status is None and sig == signal.SIGKILL:
+        if status is None and sig == KILL:
             self._sent_kill = True
-        try:
-            os.killpg(self.pid, sig)
-        except (ProcessLookupError, PermissionError):  # nobody is left; macOS says the latter of a zombie
-            return
+        self._group.send(sig)
 
     async def stop(self, grace: float) -> ExitStatus:
         """End the process and reap it: stdin closed, SIGTERM after half of `grace` seconds, SIGKILL after the rest.
@@ -239,7 +230,7 @@ class ChildProcess:
         return self.exit_status() is not None
 
     async def _kill_and_reap(self) -> ExitStatus:
-        self.kill_group(signal.SIGKILL)
+        self.kill_group(KILL)
         with trio.move_on_after(REAP_LIMIT, shield=True):
             await self.wait_exit()
             return self.reap()
@@ -254,11 +245,12 @@ class ChildProcess:
         status = self.exit_status()
         if status is None:
             raise RuntimeError(f"process {self.pid} is running: stop() it, or wait_exit() first")
-        self.kill_group(signal.SIGKILL)
+        self.kill_group(KILL)
         if self._guardian is not None:  # told before the reap, after which the group's id may be given to strangers
             self._guardian.remove_group(self.pid)
             self._guardian = None
         self._popen.wait()
+        self._group.close()
         return status
 
     def close_stdin(self) -> None:
