@@ -24,7 +24,7 @@ from capdag.models import DEFAULT_MODEL
 from capdag.relay import SwitchSettings
 from capdag.wire import NetworkPolicy
 
-COMMANDS = ("serve", "ps", "call", "explain", "models", "host", "gateway")
+COMMANDS = ("serve", "ps", "call", "explain", "check", "models", "new", "host", "gateway", "trace")
 
 
 def _run(*arguments: str) -> Result:
@@ -41,8 +41,9 @@ def test_help_teaches_by_examples_that_hold(command: str) -> None:
     text = _run(command, "--help").output
     examples = re.findall(rf"^ +(?:echo hi \| )?capdag ({command}[^\n]*)$", text, re.MULTILINE)
     assert examples
-    known = {option for parameter in main.commands[command].params for option in parameter.opts}
-    known |= {"--models"} if command == "models" else set()
+    named = main.commands[command]
+    parts = [named, *(named.commands.values() if isinstance(named, click.Group) else ())]
+    known = {option for part in parts for parameter in part.params for option in parameter.opts}
     assert {option for example in examples for option in re.findall(r" (--[\w-]+)", example)} <= known
 
 
