@@ -163,9 +163,9 @@ def _ambiguous(alias: str, meant: Sequence[ServedCap]) -> click.Command:
 def _command(cap: ServedCap, name: str) -> click.Command:
     arguments = CommandArguments(cap)
     params: list[click.Parameter] = [*arguments.params]
-    if any(output.is_sequence for output in cap.outputs):
+    if any(output.is_sequence for output in cap.outputs) and "--raw" not in arguments.flags:
         params.append(click.Option(["--raw"], is_flag=True, help="Print items as they are, not as lines of JSON."))
-    if named := _named_outputs(cap):
+    if (named := _named_outputs(cap)) and "--save" not in arguments.flags:
         kind = (click.Choice(list(named)), click.Path())
         text = "Write an output to a file, as it is."
         params.append(click.Option(["--save"], type=kind, multiple=True, metavar="OUTPUT FILE", help=text))
@@ -173,13 +173,16 @@ def _command(cap: ServedCap, name: str) -> click.Command:
     def invoke(raw: bool = False, save: Sequence[tuple[str, str]] = (), **values: Any) -> _Invocation:
         return _Invocation(cap, arguments.given(values), raw, save)
 
-    title, written = cap.facts["title"], inspect.getdoc(cap.handler) if inspect.isroutine(cap.handler) else None
+    title = cap.facts["title"]
+    paragraphs = [title, (inspect.getdoc(cap.handler) or "") if inspect.isroutine(cap.handler) else ""]
+    if arguments.words:
+        paragraphs.append("\n".join(["\b", *(f"{word}: {said}" for word, said in arguments.words.items())]))
     return click.Command(
         name,
         params=params,
         callback=invoke,
         short_help=title,
-        help=f"{title}\n\n{written}" if written else title,
+        help="\n\n".join(filter(None, paragraphs)),
         epilog=f"\b\n{cap.text}",
         hidden=cap.text == IDENTITY_CAP or name != cap.facts["aliases"][0],
     )

@@ -20,6 +20,7 @@ Facts = Mapping[str, Any]
 
 STDIN = 0
 
+_OURS = ("--help", "--raw", "--save")
 _VALUE_HELP = "@FILE reads a file, - stdin, @@ stands for @"
 
 
@@ -29,24 +30,29 @@ class GivenArgument(NamedTuple):
 
     media_urn: str
     is_sequence: bool
-    values: Sequence[bytes | str] = ()
+    values: Sequence[Any] = ()
     fd: int | None = None
 
 
 class CommandArguments:
-    """The arguments of one cap: `params` is what click reads them by, `given` what its values mean."""
+    """The arguments of one cap: `params` is what click reads them by, `given` what its values mean.
+
+    `flags` are those that the manifest declares, `words` what is to be said of those that are words.
+    """
 
     def __init__(self, cap: ServedCap) -> None:
         facts: Sequence[Facts] = cap.facts["args"]
         self._args = [_Arg(number, arg, each) for number, (arg, each) in enumerate(zip(cap.args, facts, strict=True))]
-        taken = {arg.flag for arg in self._args if arg.flag} | {"--help", "--raw", "--save"}
+        self.flags = {arg.flag for arg in self._args if arg.flag is not None}
         for arg in self._args:
             if arg.flag is None and arg.position is None:
-                names = (f"--{arg.facts['name']}", f"--{arg.facts['name']}-file")
-                arg.file_flag = next(name for name in names if name not in taken)
+                arg.file_flag = f"--{arg.facts['name']}"
+                while arg.file_flag in self.flags or arg.file_flag in _OURS:
+                    arg.file_flag += "-file"
         last = max((arg.position for arg in self._args if arg.position is not None), default=None)
         in_order = sorted(self._args, key=lambda arg: -1 if arg.position is None else arg.position)
         self.params = [arg.param(is_last=arg.position == last) for arg in in_order]
+        self.words = {arg.facts["name"].upper(): arg.description() for arg in in_order if arg.position is not None}
 
     def given(self, values: Mapping[str, Any]) -> list[GivenArgument]:
         """Return the arguments of a command line. Raises click.UsageError for what cannot be read."""
@@ -82,14 +88,15 @@ class _Arg:
             metavar = self.facts["name"].upper() + ("..." if count == -1 else "")
             return click.Argument([self.key], required=required, nargs=count, metavar=metavar)
         if self.flag is not None:
-            text = f"{self._description()} ({_VALUE_HELP})"
+            text = f"{self.description()} ({_VALUE_HELP})"
             return click.Option(
                 [self.flag, self.key], required=required, multiple=self._is_sequence, metavar="VALUE", help=text
             )
         assert self.file_flag is not None
-        return click.Option([self.file_flag, self.key], required=required, metavar="FILE", help=self._description())
+        return click.Option([self.file_flag, self.key], required=required, metavar="FILE", help=self.description())
 
-    def _description(self) -> str:
+    def description(self) -> str:
+        """Return what a person is told of the argument."""
         said = self.facts.get("arg_description", self.facts["name"])
         from_stdin = "; stdin without it" if self._is_main else ""
         default = "" if self._default is None else f" [default: {self._default}]"
@@ -115,6 +122,8 @@ class _Arg:
             yield self._argument(fd=STDIN)
         elif self._is_live:
             yield self._argument()  # an empty selector: a feed as it is by default
+        elif self._default is not None and self._is_sequence:
+            yield self._argument(values=self._default if isinstance(self._default, list) else [self._default])
         elif self._default is not None:
             default = self._default if isinstance(self._default, str) else json.dumps(self._default)
             yield self._argument(values=[default.encode()])
@@ -124,7 +133,7 @@ class _Arg:
         optional = not self.facts["required"] or self._default is not None or self._is_live
         return not optional or (bool(sys.stdin) and not os.isatty(STDIN))
 
-    def _argument(self, values: Sequence[bytes | str] = (), fd: int | None = None) -> GivenArgument:
+    def _argument(self, values: Sequence[Any] = (), fd: int | None = None) -> GivenArgument:
         return GivenArgument(self._media_urn, self._is_sequence, values, fd)
 
 

@@ -59,8 +59,8 @@ def add(request: Request) -> None:
     title="Words",
     aliases=["words"],
     args=[
-        _source({"position": 0}, name="words", media="media:word", is_sequence=True),
-        _source({"cli_flag": "--also"}, name="also", media="media:also", is_sequence=True, required=False),
+        _source({"position": 0}, name="words", media="media:word", is_sequence=True, arg_description="some words"),
+        _source({"cli_flag": "--also"}, name="also", media="media:also", is_sequence=True, default_value=["too"]),
     ],
     outputs=[
         {"media_urn": "media:word", "name": "words", "output_description": "w", "is_sequence": True},

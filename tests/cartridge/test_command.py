@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
+from capdag.cartridge import Cartridge
 from capdag.cartridge._command import _Commands
 from tests.cartridge import command_stub
 from tests.cartridge.driver import ROOT
@@ -63,7 +65,27 @@ def test_version_and_help() -> None:
     commands = text[text.index("Commands:") :].split()
     assert {"join", "sum", "words", "manifest"} <= set(commands)
     assert {"glue", "identity"}.isdisjoint(commands)
-    assert run("work", "-h").stdout == run("work", "--help").stdout
+    assert run("words", "-h").stdout == (shown := run("words", "--help").stdout)
+    assert b"  Give words back, and how many they are.\n\n  WORDS: some words\n" in shown
+
+
+def test_a_flag_of_the_caps_own_comes_before_one_of_ours() -> None:
+    cartridge = Cartridge("own", version="1")
+    media, flags = "media:list;x", ["--raw", "--save", "--input"]
+    args: list[dict[str, Any]] = [
+        {"media_urn": f"media:{flag[2:]}", "name": flag[2:], "required": False, "sources": [{"cli_flag": flag}]}
+        for flag in flags
+    ]
+    args[2] |= {"name": "other"}
+    args.append({"media_urn": media, "name": "input", "required": True, "sources": [{"stdin": media}]})
+    outputs: list[dict[str, Any]] = [
+        {"media_urn": media, "name": "out", "output_description": "o", "is_sequence": True},
+        {"media_urn": "media:more", "name": "more", "output_description": "m"},
+    ]
+    urn = f'cap:in="{media}";own;out="{media}"'
+    cartridge.add_cap(urn, lambda _: None, title="Own", aliases=["own"], args=args, outputs=outputs)
+    command = _Commands(cartridge, list(cartridge._caps.values())).commands["own"]
+    assert [param.opts for param in command.params] == [["--raw"], ["--save"], ["--input"], ["--input-file"]]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +159,7 @@ def test_a_named_output_is_a_line_of_its_own_or_a_file(tmp_path: Path) -> None:
         b'"a"', b'"b"', b'"c"', b'{"output": "media:count", "media": "media:count", "value": "3"}'
     ]  # fmt: skip
     done = run("words", "--raw", "a", "b", "--save", "count", str(tmp_path / "count"))
-    assert (done.stdout, (tmp_path / "count").read_bytes()) == (b"ab", b"2")
+    assert (done.stdout, (tmp_path / "count").read_bytes()) == (b"abtoo", b"3"), "also has a default"
 
 
 def test_a_reader_that_has_enough_ends_it_quietly() -> None:
