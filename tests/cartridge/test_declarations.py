@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from capdag import cartridge as sdk
 from capdag.cartridge import Cartridge, CartridgeError, Request
 from capdag.errors import ConfigError, LocalProtocolError
 from capdag.wire import NetworkPolicy
@@ -220,3 +221,10 @@ def test_what_the_network_policy_allows() -> None:
             with pytest.raises(CartridgeError, match=f"policy is {policy}: this needs") as refused:
                 cartridge.require_network(telemetry=needed)
             assert (refused.value.code, refused.value.attribution) == ("NETWORK_POLICY", "user")
+
+
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    for name in sdk.__all__:
+        assert getattr(sdk, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = sdk.Nothing

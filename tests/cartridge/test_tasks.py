@@ -184,6 +184,27 @@ c.run()
         assert decode_value(driver.of(1, FrameType.CHUNK)[0].fields[6]) == "set()"
 
 
+def test_what_stands_before_hello() -> None:
+    """HELLO is answered before anything that only requests need has been imported, and long before an engine."""
+    code = """
+import sys
+from capdag.cartridge import AsyncRequest, Cartridge, Request
+loaded = set(sys.modules)
+c = Cartridge("c", version="1")
+@c.cap("cap:engine;in=media:void;out=media:text", title="t", aliases=["t"])
+async def engine(request: AsyncRequest) -> None:
+    import wave as engine
+    early = {m for m in ("trio", "wave", "msgspec", "capdag.cartridge._session", "capdag.cartridge._job") if m in loaded}
+    await request.output.write(f"{engine.__name__} {early} {'trio' in sys.modules}")
+c.run()
+"""
+    with cartridge((sys.executable, "-c", code)) as driver:
+        driver.attach()
+        driver.send(req(1, "cap:engine;in=media:void;out=media:text"), body_end_frame(1))
+        driver.terminal(1)
+        assert decode_value(driver.of(1, FrameType.CHUNK)[0].fields[6]) == "wave set() True"
+
+
 @pytest.mark.parametrize("cap", [stub.KEEP, stub.KEEP_PLAIN])
 def test_keep_alive_says_what_was_said_last(cap: str) -> None:
     with cartridge(TASKS_COMMAND) as driver:
