@@ -12,6 +12,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "echo": echo.main,
     "growth": growth.main,
     "leaving": leaving.main,
+    "memory": router.memory,
     "router": router.main,
     "sdk": sdk.main,
     "urn": urn.main,

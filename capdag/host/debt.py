@@ -41,10 +41,11 @@ class Debt:
 
     def lend(self, flow: Flow, limits: Limits) -> bool:
         """Count a new stream of `flow`; False, and nothing is counted, if there is no room."""
-        if not self.has_room(limits):
+        more = stream_debt(limits)
+        if self.owed + more > self.limit:
             return False
-        self.owed += stream_debt(limits)
-        flow.debt += stream_debt(limits)
+        self.owed += more
+        flow.debt += more
         return True
 
     def settle(self, *flows: Flow) -> None:

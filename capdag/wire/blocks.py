@@ -32,6 +32,9 @@ _LARGE = 16_384
 _LARGEST_READ = 1 << 20
 """Bytes that one read asks for at most: what a pipe may hold."""
 
+_TYPE, _CHUNK = 8, bytes((FrameType.CHUNK,))
+"""Where the type of a plain frame is, behind its length, and that of a CHUNK."""
+
 _head = Struct(">I24sB").unpack_from
 """Length, `_PREFIX` bytes, first byte of seq."""
 
@@ -178,6 +181,8 @@ class BlockReader:
         """Return the CHUNKs of a known stream that are next, which are good if they equal good ones where it counts."""
         splitter = self._splitter
         data, begin = splitter.data, splitter.position
+        if data[begin + _TYPE : begin + _TYPE + 1] != _CHUNK:
+            return None
         start = data[begin + PREFIX_SIZE : begin + _HEAD_SIZE - 1]
         for tail, rest, rid, xid, stream_id in known_streams(start, ()):
             count, end, seq, body, largest, places = _scan(data, begin, (start, tail, rest), splitter.max_frame)
