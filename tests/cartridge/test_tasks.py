@@ -194,7 +194,7 @@ c = Cartridge("c", version="1")
 @c.cap("cap:engine;in=media:void;out=media:text", title="t", aliases=["t"])
 async def engine(request: AsyncRequest) -> None:
     import wave as engine
-    early = {m for m in ("trio", "wave", "msgspec", "capdag.cartridge._session", "capdag.cartridge._job") if m in loaded}
+    early = loaded & {"trio", "wave", "msgspec", "capdag.cartridge._session", "capdag.cartridge._job"}
     await request.output.write(f"{engine.__name__} {early} {'trio' in sys.modules}")
 c.run()
 """
