@@ -67,7 +67,7 @@ async def test_the_conversation_has_all_that_is_to_be_cut(autojump_clock: MockCl
 
 @pytest.mark.parametrize("direction", [0, 1], ids=ROUTES)
 async def test_a_cut_at_any_byte_ends_every_request_once(direction: int, autojump_clock: MockClock) -> None:
-    """One host lives through all the cuts; each time it is offered again and serves."""
+    """K22: One host lives through all the cuts; each time it is offered again and serves."""
     cuts = positions((await whole()).passed[direction])
     seen: set[str] = set()
     async with rig() as it:
@@ -84,6 +84,7 @@ async def test_a_cut_at_any_byte_ends_every_request_once(direction: int, autojum
 
 
 async def test_a_hundred_reconnects_leave_nothing(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    """K22."""
     async with rig() as it:
         cut_after = len((await whole()).passed[1]) // 2
         counted: list[int] = []

@@ -24,6 +24,7 @@ from tests.relay.masters import ECHO, Caller, Master, install, peer_call, ready
 
 
 async def test_a_slow_link_is_slow_and_nothing_else(autojump_clock: MockClock) -> None:
+    """K17."""
     async with rig() as it:
         assert await conversation(it, Wire(delay=3.0)) == ["answered"] * 3
         assert trio.current_time() >= 30
@@ -32,6 +33,7 @@ async def test_a_slow_link_is_slow_and_nothing_else(autojump_clock: MockClock) -
 async def test_a_reader_that_stalls_holds_up_its_own_requests_only_and_they_end_with_its_link(
     autojump_clock: MockClock,
 ) -> None:
+    """K17."""
     async with rig() as it:
         wire, ends = Wire(), list[str]()
 
@@ -96,7 +98,7 @@ async def test_logs_for_a_host_that_does_not_read_are_lost_and_counted(autojump_
 
 
 async def test_a_host_that_is_frozen_is_noticed_by_its_silence(autojump_clock: MockClock) -> None:
-    """It says every 2 s that its processes run. One whose processes do not run may be silent for ever."""
+    """K16: It says every 2 s that its processes run. One whose processes do not run may be silent for ever."""
     async with open_switch() as switch:
         record = install(ECHO)
         record["runtime_stats"] |= {"pid": 77}
@@ -134,6 +136,7 @@ async def until_ended(link: StreamLink) -> None:
 
 @pytest.mark.parametrize("stalled", [0, 1])
 async def test_a_websocket_whose_peer_vanished_is_ended_by_its_pings(stalled: int, autojump_clock: MockClock) -> None:
+    """K15."""
     (near, left), (right, far) = memory_stream_pair(), memory_stream_pair()
     wire, ended = Wire(), trio.Event()
     async with background() as nursery:

@@ -70,6 +70,7 @@ async def one_link(it: Rig, kind: str, wire: Wire) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("direction", [0, 1])
 async def test_cuts_over_sockets_end_every_request_once(kind: str, direction: int) -> None:
+    """K22."""
     async with rig() as it:
         wire = Wire()
         assert await one_link(it, kind, wire) == "answered"

@@ -27,6 +27,7 @@ from tests.links.test_kinds import End
     ],
 )
 def test_what_an_address_is(text: str, parsed: Address) -> None:
+    """K1."""
     assert parse_address(text) == parsed
     assert str(parsed) == text
 
@@ -60,6 +61,7 @@ def test_spellings_that_mean_the_same() -> None:
     ],
 )
 def test_what_is_no_address(text: str, message: str) -> None:
+    """K1."""
     with pytest.raises(AddressError) as caught:
         parse_address(text)
     assert message in str(caught.value)
@@ -89,6 +91,7 @@ async def _listen(text: str) -> str:
 
 
 async def test_an_address_that_cannot_be_listened_at_is_named_with_the_remedy(tmp_path: Path) -> None:
+    """K2."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         text = await _listen(f"tcp:127.0.0.1:{port}")
@@ -129,6 +132,7 @@ async def test_an_address_that_cannot_be_reached_is_named_with_the_reason(tmp_pa
 
 
 async def test_running_out_of_descriptors_is_lived_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K11."""
     failures = [OSError(errno.EMFILE, "Too many open files")]
     accept = trio.SocketListener.accept
 

@@ -48,7 +48,7 @@ def _host_arguments(tmp_path: Path) -> tuple[str, ...]:
 
 
 def test_a_host_outlives_its_gateway_and_keeps_its_cartridges_warm(tmp_path: Path) -> None:
-    """By TLS with certificates on both sides; the models follow the host, and ps shows how it stands."""
+    """K20: By TLS with certificates on both sides; the models follow the host, and ps shows how it stands."""
     files = certificates()
     run = tmp_path / "run"
     listen = ("--listen", "tls:127.0.0.1:0", *_tls(files, "server"))

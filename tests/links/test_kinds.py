@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio_websocket import wrap_client_stream
 
 from capdag.transport import ByteLink, LinkEnd
+from capdag.transport.background import background
+from capdag.transport.websocket import LARGEST_MESSAGE
 from capdag.wire import Frame, FrameType, FrameView, fnv1a_64, view_of
-from tests.links.kinds import KINDS, linked, way
+from tests.links.kinds import KINDS, TOKEN, doorway, linked, way
 
 PATIENCE = 10.0
 
@@ -76,6 +79,7 @@ def has(end: End, count: int) -> bool:
 
 @every_kind
 async def test_frames_of_all_sizes_come_in_order_both_ways(kind: str, tmp_path: Path) -> None:
+    """K12."""
     views = [chunk(index, size) for index, size in enumerate([0, 4, 40, 4_000, 40_000, 250_000, 3_000_000] * 2)]
     views += [chunk(index) for index in range(1_000)]
     async with both_ends(kind, tmp_path) as (one, other):
@@ -92,6 +96,7 @@ async def test_frames_of_all_sizes_come_in_order_both_ways(kind: str, tmp_path: 
 
 @every_kind
 async def test_an_end_reaches_the_other_side_after_all_that_was_sent(kind: str, tmp_path: Path) -> None:
+    """K12."""
     async with both_ends(kind, tmp_path) as (one, other):
         assert one.link is not None
         assert other.link is not None
@@ -132,3 +137,26 @@ async def test_a_link_that_nobody_reads_holds_what_was_sent_and_no_more(kind: st
         await trio.sleep(0.02)
         assert 0 < link.bytes_queued < 10_100_000
     assert link.bytes_queued == 0
+
+
+@pytest.mark.parametrize(("message", "why"), [("text", "a text message"), (b"\0" * (LARGEST_MESSAGE + 1), "1009")])
+async def test_messages_that_no_link_sends_end_it(message: str | bytes, why: str) -> None:
+    """K13."""
+    end = End()
+    async with (
+        doorway(way("ws"), end.use) as (_, address),
+        await trio.open_tcp_stream(address.host, address.port) as stream,
+        background() as nursery,
+    ):
+        headers = [(b"Authorization", TOKEN.authorization)]
+        peer = await wrap_client_stream(nursery, stream, address.host, address.path, extra_headers=headers)
+        body = chunk(0).body
+        whole = len(body).to_bytes(4, "big") + body
+        for cut in (3, 9, len(whole)):
+            await peer.send_message(whole[:cut])
+            whole = whole[cut:]
+        await end.until(lambda: end.bodies == [body])
+        await peer.send_message(message)
+        await end.until(lambda: end.reasons)
+    assert end.end is LinkEnd.BROKEN
+    assert why in end.reasons[0]

@@ -40,6 +40,7 @@ class Tries:
 async def test_one_that_is_missing_is_told_of_once_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
+    """K19."""
     path, tries = tmp_path / "none.sock", Tries()
     keeper = dialler(path)
     with trio.move_on_after(PATIENCE - 1):
@@ -59,6 +60,7 @@ async def test_one_that_is_missing_is_told_of_once_and_tried_again(
 async def test_pauses_grow_to_a_limit_and_differ_between_two_that_lost_one_peer(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
+    """K18."""
     one, other = Tries(), Tries()
     with UnixListener(tmp_path / "a.sock") as listener, trio.move_on_after(60):
         async with trio.open_nursery() as nursery:
@@ -74,6 +76,7 @@ async def test_pauses_grow_to_a_limit_and_differ_between_two_that_lost_one_peer(
 
 
 async def test_a_link_that_lasted_makes_the_next_pause_short_again(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """K18."""
     tries = Tries()
     keeper = dialler(tmp_path / "a.sock")
     with UnixListener(tmp_path / "a.sock") as listener:

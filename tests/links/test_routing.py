@@ -29,7 +29,7 @@ async def echo(stack: Stack, cap: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_requests_go_over_every_kind_of_link(kind: str) -> None:
-    """Small and large bodies both ways, many at once, a call of a cartridge, an error, a cancel, a death."""
+    """K12: Small and large bodies both ways, many at once, a call of a cartridge, an error, a cancel, a death."""
     records = [record("Nothing", GOOD), record("IgnoresSigterm", CALL), record("Dies", CAP)]
     with trio.fail_after(60):
         async with running_stack(records, link=kind, settings=SETTINGS) as stack:

@@ -58,6 +58,7 @@ async def until(ready: Callable[[], object]) -> None:
 @pytest.mark.parametrize("kind", ["tcp", "ws"])
 @pytest.mark.parametrize("token", [WRONG, None])
 async def test_without_the_right_token_nobody_comes_in(kind: str, token: Token | None) -> None:
+    """K5, K6."""
     if kind == "tcp" and token is None:
         dialling, heard, wrong = Credentials(), "may serve another already, want a token", {"token": 1}
         # It sends frames where the token should be.
@@ -80,6 +81,7 @@ async def _dial_and_fail(address: Address, dialling: Credentials, end: End, hear
 
 
 async def test_another_path_is_refused() -> None:
+    """K6."""
     async with doorway(way("ws"), nothing_comes) as (door, address):
         with pytest.raises(SocketError, match="refused the link: it has another path"):
             await dial(address._replace(path="/other"), Credentials(token=TOKEN), QUICK, End().use)
@@ -89,6 +91,7 @@ async def test_another_path_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["tls", "wss"])
 @pytest.mark.parametrize("who", ["nobody", "stranger"])
 async def test_without_a_certificate_of_our_ca_nobody_comes_in(kind: str, who: str) -> None:
+    """K4."""
     if who == "nobody":
         dialling = Credentials(tls_ca=certificates().ca, token=TOKEN)
     else:
@@ -99,6 +102,7 @@ async def test_without_a_certificate_of_our_ca_nobody_comes_in(kind: str, who: s
 
 @pytest.mark.parametrize("kind", ["tls", "wss"])
 async def test_a_listening_side_whose_certificate_is_not_known_gets_no_frame(kind: str) -> None:
+    """K4."""
     text, counts = await refused(kind, credentials("client", token=True), credentials("stranger", token=True))
     assert counts == {"handshake": 1}
     assert "its certificate is not accepted" in text
@@ -116,6 +120,7 @@ GARBAGE = [
 async def test_what_speaks_otherwise_is_turned_away_without_a_traceback(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """K10."""
     async with doorway(way(kind), nothing_comes, SHORT) as (door, address):
         for data in GARBAGE:
             await knock(address, data)
@@ -140,6 +145,7 @@ async def knock(address: Address, data: bytes) -> bytes:
 
 @pytest.mark.parametrize(("kind", "wrong"), [("tcp", "late"), ("tls", "late"), ("ws", "late"), ("open", "silent")])
 async def test_one_that_says_nothing_is_gone_after_the_deadline(kind: str, wrong: str) -> None:
+    """K8."""
     how = way(kind) if kind != "open" else way("tcp")._replace(listening=Credentials())
     end = End()
     async with doorway(how, end.use, SHORT) as (door, address):
@@ -156,6 +162,7 @@ async def test_frames_that_cannot_be_read_are_counted_too() -> None:
 
 
 async def test_only_so_many_wait_at_the_door_and_those_inside_are_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K9."""
     monkeypatch.setattr(listening_module, "MOST_PENDING", 4)
     inside, friend = End(), End()
     async with doorway(way("tcp"), inside.use) as (door, address), trio.open_nursery() as nursery:
@@ -179,6 +186,7 @@ async def test_only_so_many_wait_at_the_door_and_those_inside_are_not_touched(mo
 async def test_the_log_of_strangers_is_bounded(
     caplog: pytest.LogCaptureFixture, autojump_clock: trio.abc.Clock
 ) -> None:
+    """K10."""
     strangers = Strangers("tcp:127.0.0.1:7070")
     for _ in range(1_000):
         strangers.turn_away("192.0.2.1:5", Wrong.TOKEN)
@@ -194,7 +202,7 @@ async def test_the_log_of_strangers_is_bounded(
 
 
 async def test_without_a_token_the_bytes_are_those_of_the_frames_alone() -> None:
-    """The public protocol: what comes first on the socket is the first frame."""
+    """K7: The public protocol: what comes first on the socket is the first frame."""
     listener = await trio.open_tcp_listeners(0, host="127.0.0.1")
     address = parse_address(f"tcp:127.0.0.1:{listener[0].socket.getsockname()[1]}")
     end = End()
@@ -209,6 +217,7 @@ async def test_without_a_token_the_bytes_are_those_of_the_frames_alone() -> None
 
 
 def test_the_preamble_is_no_frame_and_hides_the_token() -> None:
+    """K5."""
     assert len(TOKEN.preamble) == PREAMBLE_SIZE == 48
     assert TOKEN.preamble.startswith(PREAMBLE_MARK)
     assert int.from_bytes(TOKEN.preamble[:4], "big") > 1 << 30
@@ -231,6 +240,7 @@ def test_the_preamble_is_no_frame_and_hides_the_token() -> None:
     ],
 )
 def test_the_authorization_header(header: bytes, allowed: bool) -> None:
+    """K6."""
     assert TOKEN.allows(header) is allowed
 
 
@@ -275,6 +285,7 @@ def test_a_token_file_that_all_may_read_is_mentioned(tmp_path: Path, caplog: pyt
     ],
 )
 def test_plain_links_beyond_this_machine_need_a_token(address: str, kept: Credentials, remedy: str) -> None:
+    """K3."""
     parsed = parse_address(address)
     for check in ("check_listening", "check_dialling"):
         with pytest.raises(ConfigError, match=remedy):
@@ -285,6 +296,7 @@ def test_plain_links_beyond_this_machine_need_a_token(address: str, kept: Creden
 
 
 def test_listening_with_tls_needs_a_certificate_and_a_way_to_know_the_others() -> None:
+    """K3."""
     address, files = parse_address("tls:0.0.0.0:7070"), certificates()
     with pytest.raises(ConfigError, match="give --tls-cert and --tls-key"):
         Credentials(token=TOKEN).check_listening(address)
@@ -337,6 +349,7 @@ def test_dialling_port_0_is_refused() -> None:
 
 
 def test_old_versions_of_tls_are_refused() -> None:
+    """K4."""
     kept = credentials("server")
     for context in (kept.server_context(), kept.client_context()):
         assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
