@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from functools import partial
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import psutil
 import trio
 
-from cartridges.echo import ECHO as SHIPPED
-from tests.interop.engines import HERE, PEER_PYTHON, Engine, our_engine, peer_engine
-from tests.interop.vocabulary import NAME_VARIABLE, cap
+from cartridges.echo import ECHO
+from tests.interop.engines import HERE, PEER_PYTHON, Engine, Outcome, our_engine, peer_engine
+from tests.interop.vocabulary import CAPACITY_VARIABLE, NAME_VARIABLE, cap
+from tests.leaks import alive
 
 ROOT = HERE.parents[1]
 START_TIMEOUT = 30.0
@@ -74,13 +75,14 @@ _ENGINES: dict[Kind, Callable[[Path], AbstractAsyncContextManager[Engine]]] = {
 class Bench:
     """A running role. Made by `open_bench`. `stuck` are the caps of requests that a fault keeps from ending."""
 
-    def __init__(self, role: Role, engine: Engine, folder: Path, nursery: trio.Nursery) -> None:
+    def __init__(self, role: Role, engine: Engine, folder: Path, nursery: trio.Nursery, capacity: int) -> None:
         self.role = role
+        self._capacity = capacity
         self.engine = engine
         self._folder = folder
         self._nursery = nursery
         self._hosts: dict[str, trio.Process] = {}
-        self._orphans: list[psutil.Process] = []
+        self._orphans: list[int] = []
         self.stuck: list[str] = []
 
     def kind(self, cartridge: str) -> Kind:
@@ -89,36 +91,34 @@ class Bench:
 
     async def start_host(self, name: str) -> None:
         """Start a host with its cartridges, and return when the switch routes to all of them."""
-        programs = self._programs(name)
         sock = self._folder / f"{name}.sock"
         sock.unlink(missing_ok=True)
-        if self.role.host is Kind.PEER:
-            command = [str(PEER_PYTHON), "-E", str(HERE / "peer_host.py"), str(sock), *programs]
-        else:
-            words = [word for program in programs for word in ("--cartridge", program)]
-            command = [
-                sys.executable,
-                "-m",
-                "capdag",
-                "host",
-                "--connect",
-                f"unix:{sock}",
-                *self._host_options(),
-                *words,
-            ]
         with trio.fail_after(START_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.engine.accept, name)
-                environment = {**os.environ, "XDG_RUNTIME_DIR": str(self._folder)}
-                # The log of a host of ours tells what goes on: it is shown when a test fails.
-                run = partial(
-                    trio.run_process, command, cwd=ROOT, env=environment, check=False, stdin=subprocess.DEVNULL
-                )
-                self._hosts[name] = await self._nursery.start(run)
-            for cartridge in HOSTS[name]:
-                await until(partial(self.engine.serves, cap("echo", cartridge)))
-            if name == "near":
-                await until(partial(self.engine.serves, SHIPPED))
+                self._hosts[name] = await self._nursery.start(partial(self._run_host, self._host_command(name, sock)))
+            served = [cap("echo", cartridge) for cartridge in HOSTS[name]]
+            for text in [*served, ECHO] if name == "near" else served:
+                await until(partial(self.engine.serves, text))
+
+    async def _run_host(self, command: list[str], *, task_status: trio.TaskStatus[trio.Process]) -> None:
+        # Its stderr is ours: what a host says is shown when a test fails.
+        await trio.run_process(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(self._folder)},
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            task_status=task_status,
+        )
+
+    def _host_command(self, name: str, sock: Path) -> list[str]:
+        programs = self._programs(name)
+        if self.role.host is Kind.PEER:
+            return [str(PEER_PYTHON), "-E", str(HERE / "peer_host.py"), str(sock), *programs]
+        words = [word for program in programs for word in ("--cartridge", program)]
+        return [sys.executable, "-m", "capdag", "host", "--connect", f"unix:{sock}", *self._host_options(), *words]
 
     def _host_options(self) -> list[str]:
         """Return the options of a host of ours: no models, and quick to end a call and to tell."""
@@ -136,7 +136,8 @@ class Bench:
 
     def _program(self, cartridge: str, command: str) -> Path:
         program = self._folder / cartridge
-        program.write_text(f'#!/bin/sh\n{NAME_VARIABLE}={cartridge} PYTHONPATH={ROOT} exec {command} "$@"\n')
+        variables = f"{NAME_VARIABLE}={cartridge} {CAPACITY_VARIABLE}={self._capacity} PYTHONPATH={ROOT}"
+        program.write_text(f'#!/bin/sh\n{variables} exec {command} "$@"\n')
         program.chmod(0o700)
         return program
 
@@ -144,21 +145,26 @@ class Bench:
         """Kill a host, and return when nothing of ours that it had started is left."""
         process = self._hosts[name]
         started = psutil.Process(process.pid).children(recursive=True)
-        theirs = [it for it in started if str(PEER_PYTHON) in it.cmdline() and self.role.host is Kind.PEER]
+        self._orphans += [child.pid for child in started]
+        # The package's cartridges finish what they are at, for 5 s; a guardian of ours ends them at once.
+        late = [child.pid for child in started if self.role.host is Kind.PEER and str(PEER_PYTHON) in child.cmdline()]
         process.kill()
-        await until_gone([it for it in started if it not in theirs])
-        self._orphans += theirs
+        await until_gone([child.pid for child in started if child.pid not in late])
 
     async def close(self) -> None:
         """End the hosts, now that the switch has gone: the public package's end with it."""
         if self.role.host is Kind.OURS:
             for process in self._hosts.values():
                 process.terminate()
-        await until_gone(self._orphans)
+        try:
+            await until_gone(self._orphans)
+        finally:
+            for pid in filter(alive, self._orphans):
+                psutil.Process(pid).kill()
 
-    def call(self, function: str, cartridge: str, *arguments: Any, **words: Any) -> Any:
+    async def call(self, function: str, cartridge: str, argument: bytes = b"", **words: Any) -> Outcome:
         """Call a function of a cartridge."""
-        return self.engine.call(cap(function, cartridge), *arguments, **words)
+        return await self.engine.call(cap(function, cartridge), argument, **words)
 
     async def until_live(self, wanted: str) -> None:
         """Wait until the switch holds a request of a cap."""
@@ -189,20 +195,20 @@ async def until(ready: Callable[[], Any]) -> None:
             await trio.sleep(0.02)
 
 
-async def until_gone(processes: list[psutil.Process]) -> None:
+async def until_gone(pids: Sequence[int]) -> None:
     """Wait for the end of processes that are not our children."""
     with trio.fail_after(LEAVE_TIMEOUT):
-        while any(it.is_running() and it.status() != psutil.STATUS_ZOMBIE for it in processes):  # noqa: ASYNC110
+        while any(map(alive, pids)):  # noqa: ASYNC110
             await trio.sleep(0.02)
 
 
 @asynccontextmanager
-async def open_bench(name: str, folder: Path) -> AsyncIterator[Bench]:
-    """Run a role by its letter."""
+async def open_bench(name: str, folder: Path, capacity: int = 0) -> AsyncIterator[Bench]:
+    """Run a role by its letter. `capacity` bounds the requests that a cartridge takes at a time."""
     role = ROLES[name]
     async with trio.open_nursery() as nursery:
         async with _ENGINES[role.switch](folder) as engine:
-            bench = Bench(role, engine, folder, nursery)
+            bench = Bench(role, engine, folder, nursery, capacity)
             async with trio.open_nursery() as starting:
                 for host in HOSTS:
                     starting.start_soon(bench.start_host, host)

@@ -7,10 +7,12 @@ table says no more than what is so. `protocol-spec/interop.md` has the same tabl
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import trio
 
-from tests.interop.bench import SHIPPED, Bench, Kind
+from cartridges.echo import ECHO
+from tests.interop.bench import Bench, Kind
 from tests.interop.engines import Log, Outcome
 from tests.interop.vocabulary import EXIT_STATUS, FAILURE, PIECE, POURED, STEPS, WARNING, cap
 
@@ -39,7 +41,7 @@ async def large(bench: Bench, faults: Faults) -> None:
 
 async def shipped(bench: Bench, faults: Faults) -> None:
     """The echo cartridge that we ship, which answers while its argument is still coming."""
-    assert await bench.engine.call(SHIPPED, LARGE[:MIB]) == _answer(LARGE[:MIB])
+    assert await bench.engine.call(ECHO, LARGE[:MIB]) == _answer(LARGE[:MIB])
 
 
 async def sequence(bench: Bench, faults: Faults) -> None:
@@ -221,7 +223,7 @@ def _answer(value: bytes, logs: Sequence[Log] = ()) -> Outcome:
     return Outcome("end", value, None, list(logs))
 
 
-def _untold(fault: str, faults: Faults) -> dict[str, float]:
+def _untold(fault: str, faults: Faults) -> dict[str, Any]:
     return {"patience": SILENCE} if fault in faults else {}
 
 
@@ -253,4 +255,4 @@ async def _echo_together(bench: Bench, asked: Sequence[tuple[str, bytes]]) -> No
         for cartridge, data in asked:
             nursery.start_soon(ask, cartridge, data)
     wrong = {key: outcome for key, outcome in found.items() if outcome != _answer(key[1])}
-    assert wrong == {}
+    assert wrong == {}, wrong

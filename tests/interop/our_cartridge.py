@@ -7,7 +7,12 @@ import os
 from capdag.cartridge import Argument, Cartridge, CartridgeError, Request, RequestCancelledError
 from tests.interop import vocabulary
 
-cartridge = Cartridge(os.environ[vocabulary.NAME_VARIABLE], version="1.0.0", description="ours")
+cartridge = Cartridge(
+    os.environ[vocabulary.NAME_VARIABLE],
+    version="1.0.0",
+    description="ours",
+    capacity=int(os.environ.get(vocabulary.CAPACITY_VARIABLE, "0")),
+)
 
 _heard = 0
 

@@ -14,6 +14,7 @@ from capdag.bifaci.cartridge_runtime import (  # type: ignore[import-not-found]
 )
 from capdag.bifaci.frame import AttributionClass  # type: ignore[import-not-found]
 from capdag.bifaci.manifest import CapManifest, default_group  # type: ignore[import-not-found]
+from capdag.bifaci.pools import PoolDeclarations  # type: ignore[import-not-found]
 from capdag.cap.caller import CapArgumentValue  # type: ignore[import-not-found]
 from capdag.cap.definition import Cap, CapArg, CapOutput, StdinSource  # type: ignore[import-not-found]
 from capdag.standard.caps import identity_cap  # type: ignore[import-not-found]
@@ -148,6 +149,8 @@ def main() -> None:
         name=os.environ[vocabulary.NAME_VARIABLE], version="1.0.0", channel="release", registry_url=None,
         description="the public package", cap_groups=[default_group([identity_cap(), *caps.values()])],
     )  # fmt: skip
+    capacity = int(os.environ.get(vocabulary.CAPACITY_VARIABLE, "0"))
+    manifest = manifest.with_pool_declarations(PoolDeclarations(capacities={"all": capacity} if capacity else {}))
     runtime = CartridgeRuntime.with_manifest(manifest)
     for function, handler in HANDLERS.items():
         runtime.register_op_type(caps[function].urn.to_string(), handler)

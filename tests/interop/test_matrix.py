@@ -53,7 +53,7 @@ def test_cell(running: Running, case: str) -> None:
 
 def test_page_has_the_matrix() -> None:
     page = (HERE.parents[1] / "protocol-spec" / "interop.md").read_text()
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for line in page.splitlines():
         first, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         if first in CASES:

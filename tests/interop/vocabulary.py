@@ -28,7 +28,8 @@ PIECE = "poured " * 100
 EXIT_STATUS = 7
 
 NAME_VARIABLE = "INTEROP_NAME"
-"""Environment variable with the name of the cartridge."""
+CAPACITY_VARIABLE = "INTEROP_CAPACITY"
+"""Environment variables: the name of the cartridge, and how many requests it takes at a time (0: any number)."""
 
 
 def cap(function: str, cartridge: str) -> str:
