@@ -51,7 +51,7 @@ class AsyncCall:
         self._table = table
         self._line = job.line
         self._arguments = arguments
-        self._entered = False
+        self._entered = self._left = False
         self._unsent = len(arguments)
         self._failed = False
         self._scopes: list[trio.CancelScope] = []
@@ -100,18 +100,25 @@ class AsyncCall:
             return [value async for value in self.main]
 
     async def wait(self) -> None:
-        """Wait for the end of the call, throwing away what has not been read. Raises what it ended with."""
-        for stream, credit in self._answers.discard():
-            self._answers.grant(stream, credit)
-        await self._wait_for_end()
+        """Wait for the end of the call, throwing away what has not been read; outside of a block this is the whole
+        call. Raises what it ended with."""
+        async with self._made():
+            for stream, credit in self._answers.discard():
+                self._answers.grant(stream, credit)
+            await self._wait_for_end()
 
     def _made(self) -> AbstractAsyncContextManager[object]:
         """The call for a block: this block, unless it is in one already."""
+        if self._left:
+            raise self._made_before()
         return nullcontext() if self._entered else self
+
+    def _made_before(self) -> LocalProtocolError:
+        return LocalProtocolError(f"the call of {self._core.cap!r} has been made: make a new one each time")
 
     async def __aenter__(self) -> Self:
         if self._entered:
-            raise LocalProtocolError(f"the call of {self._core.cap!r} has been made: make a new one each time")
+            raise self._made_before()
         await trio.lowlevel.checkpoint_if_cancelled()
         self._entered = True
         core = self._core
@@ -159,6 +166,7 @@ class AsyncCall:
 
     def _give_up(self, error: BaseException | None) -> None:
         """Leave: with CANCEL unless the call has ended."""
+        self._left = True
         core = self._core
         if self._table.leave(core):
             self._line.post(cancel_frame(core.rid, core.reason_to_leave(error)))

@@ -52,7 +52,7 @@ class Call:
         self._workers = workers
         self._writer = job.writer
         self._arguments = arguments
-        self._entered = False
+        self._entered = self._left = False
         self._unsent = len(arguments)
         self._lock = Lock()
         self._changed = Condition()
@@ -100,18 +100,25 @@ class Call:
             return list(self.main)
 
     def wait(self) -> None:
-        """Wait for the end of the call, throwing away what has not been read. Raises what it ended with."""
-        for stream, credit in self._answers.discard():
-            self._answers.grant(stream, credit)
-        self._wait_for_end()
+        """Wait for the end of the call, throwing away what has not been read; outside of a block this is the whole
+        call. Raises what it ended with."""
+        with self._made():
+            for stream, credit in self._answers.discard():
+                self._answers.grant(stream, credit)
+            self._wait_for_end()
 
     def _made(self) -> AbstractContextManager[object]:
         """The call for a block: this block, unless it is in one already."""
+        if self._left:
+            raise self._made_before()
         return nullcontext() if self._entered else self
+
+    def _made_before(self) -> LocalProtocolError:
+        return LocalProtocolError(f"the call of {self._core.cap!r} has been made: make a new one each time")
 
     def __enter__(self) -> Self:
         if self._entered:
-            raise LocalProtocolError(f"the call of {self._core.cap!r} has been made: make a new one each time")
+            raise self._made_before()
         self._entered = True
         core = self._core
         outs = [
@@ -152,6 +159,7 @@ class Call:
 
     def _give_up(self, error: BaseException | None) -> None:
         """Leave: with CANCEL unless the call has ended."""
+        self._left = True
         core = self._core
         if self._table.leave(core):
             with suppress(LinkClosedError):

@@ -235,6 +235,41 @@ def left_behind(request: Request) -> None:
     opened.wait(5)
 
 
+def _broken_pieces() -> Iterator[bytes]:
+    yield b"one"
+    raise CartridgeError("NO_DATA", "the source is empty", "resource")
+
+
+@cartridge.cap(stub.BREAK, title="Break", aliases=["break"])
+async def break_off(request: AsyncRequest) -> None:
+    """Call with an argument that fails half-way."""
+    await request.call(await request.main_input().text(), Argument("media:octets", _broken_pieces())).wait()
+
+
+@cartridge.cap(stub.BREAK_PLAIN, title="Break plainly", aliases=["break-plain"])
+def break_off_plainly(request: Request) -> None:
+    """The same in a thread."""
+    request.call(request.main_input().text(), Argument("media:octets", _broken_pieces())).read()
+
+
+@cartridge.cap(stub.LIST, title="List", aliases=["list"])
+async def call_with_items(request: AsyncRequest) -> None:
+    """Call with items, twice with one object, and wait without reading."""
+    call = request.call(
+        await request.main_input().text(),
+        Argument(stub.ITEMS, [{"n": 1}, "x" * 300_000], is_sequence=True, meta={"whole": True}),
+        Argument("media:ticking", iter([1, 2]), unbounded=True),
+    )
+    async with call:
+        await call.wait()
+    try:
+        await call.read()
+    except RuntimeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what it was is what the test asks
+        await request.output.write(f"{type(error).__name__}: {error}")
+
+
 @cartridge.feed("media:live;ticks")
 def ticks(selector: Selector) -> Iterator[FeedItem]:
     """Give `params.items` numbers, `params.every` seconds apart, in a thread."""

@@ -21,6 +21,7 @@ from capdag.wire import (
     Frame,
     FrameType,
     FrameView,
+    InStreams,
     LogRecord,
     ReleasedRing,
     cancel_frame,
@@ -239,6 +240,47 @@ def test_outputs_that_nobody_asked_for_stand_in_nobodys_way() -> None:
         driver.send(end(req.id, 32, stream="m"), end(req.id, 100, stream="o"), end_frame(req.id))
         assert driver.terminal(PARENT).type is FrameType.END
         assert text_of(driver, PARENT) == b"note"
+
+
+@pytest.mark.parametrize("cap", [stub.BREAK, stub.BREAK_PLAIN])
+def test_an_argument_that_fails_half_way_fails_the_call(cap: str) -> None:
+    with cartridge(TASKS_COMMAND) as driver:
+        driver.attach()
+        req = ask(driver, cap)
+        meta = driver.terminal(PARENT).meta
+        assert (meta["code"], meta["attribution_class"]) == ("NO_DATA", "resource")
+        cancel = driver.find(lambda view: view.type is FrameType.CANCEL)
+        assert cancel.id == req.id
+        assert (cancel.meta["code"], cancel.meta["attribution_class"]) == ("ABORTED_COLLATERAL", "resource")
+        assert not [view for view in driver.of(req.id) if view.type is FrameType.END], "the body was not whole"
+
+
+def test_arguments_of_every_kind() -> None:
+    with cartridge(TASKS_COMMAND) as driver:
+        driver.attach()
+        req = ask(driver, stub.LIST)
+        driver.find(lambda view: view.type is FrameType.END and view.id == req.id)
+        streams = InStreams(32)
+        values: dict[str, list[Any]] = {}
+        heads = {}
+        for view in driver.of(req.id):
+            if view.type is FrameType.STREAM_START:
+                stream = streams.start(view)
+                heads[stream.head.media_urn] = stream.head
+            elif view.type is FrameType.CHUNK:
+                stream = streams.of(view)
+                values.setdefault(stream.head.media_urn, []).extend(stream.chunk(view).values)
+            elif view.type is FrameType.STREAM_END:
+                streams.of(view).end(view)
+        assert values == {stub.ITEMS: [{"n": 1}, "x" * 300_000], "media:ticking": [1, 2]}
+        items, ticking = heads[stub.ITEMS], heads["media:ticking"]
+        assert (items.is_sequence, items.unbounded, items.meta) == (True, False, {"whole": True})
+        assert (ticking.is_sequence, ticking.unbounded) == (False, True)
+        driver.send(*answer(req.id, *[b"not read"] * 30))
+        assert driver.terminal(PARENT).type is FrameType.END
+        assert decode_value(driver.of(PARENT, FrameType.CHUNK)[0].fields[6]).startswith(
+            "LocalProtocolError: the call of"
+        )
 
 
 def test_mistakes_in_a_call() -> None:
