@@ -24,6 +24,10 @@ Use = Callable[[ByteLink], Awaitable[None]]
 """What is done with a link while it is open: it runs the link to its end and raises nothing."""
 
 
+class RefusedLinkError(SocketError):
+    """Somebody is there, but no link came about: it will not by itself."""
+
+
 class LinkTimes(NamedTuple):
     """Seconds: `handshake` for all before a link's first frame, and that frame; `silence` that a peer may keep."""
 
@@ -34,7 +38,8 @@ class LinkTimes(NamedTuple):
 async def dial(address: Address, credentials: Credentials, times: LinkTimes, use: Use) -> None:
     """Connect to `address` and give the link, named after it, to `use`; return when that has.
 
-    Raises SocketError if there is no link, or none on which a frame came in time. Cancellation closes the link.
+    Raises SocketError if there is no link, RefusedLinkError if that, or that no frame came in time, is the other side's
+    doing. Cancellation closes the link.
     """
     with trio.move_on_after(times.handshake) as scope:
         stream = await _connect(address)
@@ -45,16 +50,16 @@ async def dial(address: Address, credentials: Credentials, times: LinkTimes, use
             with trio.move_on_after(times.handshake) as scope:
                 link = await _shake(nursery, stream, address, credentials, times)
             if scope.cancelled_caught:
-                raise SocketError(f"{address} did not answer the opening handshake in {times.handshake:g} s")
+                raise RefusedLinkError(f"{address} did not answer the opening handshake in {times.handshake:g} s")
             nursery.start_soon(hear_first, link, times)
             await use(link)
     except ConnectionRejected as error:
         why = _REFUSALS.get(error.status_code, f"HTTP status {error.status_code}")
-        raise SocketError(f"{address} refused the link: {why}") from None
+        raise RefusedLinkError(f"{address} refused the link: {why}") from None
     finally:
         stream.socket.close()
     if not link.heard.is_set() and link.end is not LinkEnd.CLOSED:
-        raise SocketError(f"{address} sent no frame ({link.reason}): {_SILENT}")
+        raise RefusedLinkError(f"{address} sent no frame ({link.reason}): {_SILENT}")
 
 
 _REFUSALS = {401: "the token is not the one that it knows", 404: "it has another path"}
@@ -102,7 +107,7 @@ async def _shake(
         if token is not None:
             await carrier.send_all(token.preamble)
     except (trio.BrokenResourceError, ProtocolError) as error:
-        raise SocketError(f"{address} ended the opening handshake: {_why(error)}") from None
+        raise RefusedLinkError(f"{address} ended the opening handshake: {_why(error)}") from None
     return stream_link(stream, name) if carrier is stream else StreamLink(name, carrier, close=close)
 
 

@@ -14,11 +14,11 @@ import trio
 from .addresses import Address
 from .bytelink import ByteLink
 from .credentials import Credentials
-from .dialling import LinkTimes, Use, dial
+from .dialling import LinkTimes, RefusedLinkError, Use, dial
 from .sockets import SocketError
 
 PATIENCE = 5.0
-"""Seconds that the other side may take for its start before anything is said of it."""
+"""Seconds that the other side may take for its start before it is said that it is not there."""
 
 _log = logging.getLogger("capdag.links")
 
@@ -82,6 +82,9 @@ class Dialler:
             began = trio.current_time()
             try:
                 await dial(self.address, self._credentials, self._times, connected)
+            except RefusedLinkError as error:
+                self._complain_at = -math.inf
+                self._note_failure(str(error))
             except SocketError as error:
                 self._note_failure(str(error))
             else:

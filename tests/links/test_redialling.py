@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capdag.transport import ByteLink, Credentials, LinkTimes, UnixListener, parse_address
 from capdag.transport.redialling import PATIENCE, Dialler, DialState, Pauses
+from tests.links.test_kinds import End
 
 PAUSES = Pauses(first=0.2, longest=5.0, stable=3.0)
 
@@ -55,6 +56,25 @@ async def test_one_that_is_missing_is_told_of_once_and_tried_again(
     assert (shown["address"], shown["links"]) == (f"unix:{path}", 0)
     assert shown["failed_in_a_row"] > 10
     assert "No such file" in shown["trouble"]
+
+
+async def test_one_that_refuses_is_told_of_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    """K19."""
+
+    async def run(link: ByteLink) -> None:
+        await link.run(End())
+
+    with UnixListener(tmp_path / "a.sock") as listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dialler(listener.path).keep, run)
+            for _ in range(3):
+                (await listener.accept()).close()
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+    (message,) = caplog.messages
+    assert "sent no frame (the other side closed the link): it may serve another already" in message
 
 
 async def test_pauses_grow_to_a_limit_and_differ_between_two_that_lost_one_peer(
