@@ -277,10 +277,11 @@ class Endings:
             row.cartridge.waiting.clear()
             if row.queued or row.answer.ended:
                 self._release(row, None)
-            elif not row.settled:
+            else:
                 row.settled = True
-                x.send_cancel_down(row, reason)
-                self._wind_down(row, reason, force_kill=False)
+                if row.cancellation is None:
+                    x.send_cancel_down(row, reason)
+                    self._wind_down(row, reason, force_kill=False)
         for call in x.outgoing.rows():
             x.send_err_down(call, reason.failure())
             call.answer.ended = True

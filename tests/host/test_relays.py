@@ -68,6 +68,22 @@ async def test_nothing_of_the_former_relay_reaches_the_new_one(link: str) -> Non
         nursery.cancel_scope.cancel()
 
 
+async def test_a_request_that_is_cancelled_already_when_the_relay_goes_is_cancelled_once() -> None:
+    """H52, H26: the host waits for one terminal, and kills for it in time."""
+    async with bench(record("IgnoresCancel")) as it, trio.open_nursery() as nursery:
+        deaf = it.relay.call(CAP).body(b"x")
+        await it.relay.until(lambda: it.cartridge()["active"] == 1)
+        deaf.cancel()
+        (cartridge,) = it.host._roster
+        await it.relay.until(lambda: cartridge.cancelling)
+        relay = await another(it, "local", nursery)
+        assert cartridge.cancelling == 1
+        await relay.until(lambda: not it.protocol["incoming_rxids"])
+        assert cartridge.cancelling == 0
+        await it.host.shutdown()
+        nursery.cancel_scope.cancel()
+
+
 async def test_processes_are_kept_warm_for_a_set_time_only() -> None:
     """H54."""
     settings = msgspec.structs.replace(QUICK, keep_warm=0.3)
