@@ -200,6 +200,17 @@ class Admission(Generic[M, R]):
         caller = self._callers[ticket.caller]
         return _Turn(caller.round + behind, behind, caller.served, ticket.serial)
 
+    def position(self, ticket: Ticket[M, R]) -> int:
+        """Return the place of a request in the order of its line, from 1, without the whole order."""
+        callers = self.waiting[ticket.line]
+        mine = self._turn(ticket, callers[ticket.caller].index(ticket))
+        before = 0
+        for name, tickets in callers.items():
+            # A caller's requests go in rounds that follow each other: all up to the one before mine are ahead.
+            ahead = max(0, min(mine.round - self._callers[name].round, len(tickets)))
+            before += ahead + (ahead < len(tickets) and self._turn(tickets[ahead], ahead) < mine)
+        return before + 1
+
     def order(self, line: Line[M]) -> list[Ticket[M, R]]:
         """Return the requests of a line in the order in which they will go, if nothing else comes."""
         turns = [

@@ -101,7 +101,7 @@ class Queue:
             "DEADLINE_EXCEEDED", f"the request has waited for {timeout:g} s and found no room (queue_timeout)"
         )
         self._deadlines[ticket] = self._alarms.after(timeout, self._in_turn(self._fail, ticket, why, "expired"))
-        self._tell(self._admission.order(line), ticket)
+        self._tell(ticket, self._admission.position(ticket))
         self._tell_later(line)
 
     def _in_turn(self, call: Callable[..., None], *arguments: object) -> Callable[[], None]:
@@ -131,14 +131,17 @@ class Queue:
         self._out.put(request, view_of(err_frame(request.rid, why, xid=request.xid)))
 
     def _forget(self, ticket: Waiting) -> None:
-        """A ticket has left its line: what was due for it, and for the line if that is empty, is not any more."""
+        """A ticket has left its line: nothing is due for it any more, nor for the line if that is empty."""
         ticket.request.ticket = None
         self._alarms.drop(self._deadlines.pop(ticket))
         if ticket.line in self._admission.waiting:
             self._tell_later(ticket.line)
         else:
-            for due in (self._outages, self._tellings):
-                self._alarms.drop(due.pop(ticket.line, None))
+            self._forget_line(ticket.line)
+
+    def _forget_line(self, line: Line[Master]) -> None:
+        for due in (self._outages, self._tellings):
+            self._alarms.drop(due.pop(line, None))
 
     # Going
 
@@ -173,8 +176,7 @@ class Queue:
                 self._admission.move(ticket, other)
                 self._tell_later(other)
         if line not in self._admission.waiting:
-            for due in (self._outages, self._tellings):
-                self._alarms.drop(due.pop(line, None))
+            self._forget_line(line)
         elif line not in self._outages:
             grace = self._settings.outage_grace
             why = failure("NO_HANDLER", f"no host has offered {line.text} for {grace:g} s (outage_grace): try later")
@@ -189,14 +191,14 @@ class Queue:
 
     def _tell_line(self, line: Line[Master]) -> None:
         self._tellings.pop(line)
-        self._tell(self._admission.order(line))
+        for position, ticket in enumerate(self._admission.order(line), 1):
+            self._tell(ticket, position)
 
-    def _tell(self, order: list[Waiting], only: Waiting | None = None) -> None:
-        for position, ticket in enumerate(order, 1):
-            if position != ticket.position and only in (None, ticket):
-                ticket.position = position
-                message = f"the request is queued at position {position} for {ticket.line.text}"
-                self._log(ticket.request, LogRecord("queued", message, extra={"position": position}))
+    def _tell(self, ticket: Waiting, position: int) -> None:
+        if position != ticket.position:
+            ticket.position = position
+            message = f"the request is queued at position {position} for {ticket.line.text}"
+            self._log(ticket.request, LogRecord("queued", message, extra={"position": position}))
 
     def _log(self, request: Caller, record: LogRecord) -> None:
         self._out.put(request, view_of(log_frame(request.rid, record, xid=request.xid)))

@@ -182,6 +182,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         for line in self.lines.values():
             order = self.admission.order(line)
             assert set(order) == {ticket for ticket in self.waiting if ticket.line is line}
+            assert [self.admission.position(ticket) for ticket in order] == list(range(1, len(order) + 1))
 
     def teardown(self) -> None:
         for ticket in self.waiting:
