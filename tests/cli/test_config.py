@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from capdag.config import CartridgeConfig, Config, ModelConfig, given, parse_config, read_config
+from capdag.config import CartridgeConfig, Config, HostLinks, ModelConfig, given, parse_config, read_config
 from capdag.errors import ConfigError
 
 WHOLE = """
@@ -19,6 +19,9 @@ write_deadline = 5
 policy = "offline"
 heartbeat_interval = 0.5
 table_limit = 100
+
+[switch]
+max_queued = 5
 
 [models]
 dir = "weights"
@@ -45,7 +48,9 @@ def test_no_file_is_needed() -> None:
 def test_every_table_is_read() -> None:
     config = parse_config(WHOLE)
     assert (config.gateway.host, config.gateway.port) == ("::1", 0)
-    assert given(config.host) == {"policy": "offline", "heartbeat_interval": 0.5, "table_limit": 100}
+    host = {"policy": "offline", "heartbeat_interval": 0.5, "table_limit": 100, "links": HostLinks()}
+    assert given(config.host) == host
+    assert given(config.switch) == {"max_queued": 5}
     assert (config.models.dir, config.models.slots) == ("weights", 4)
     assert config.models.overrides == {"Org/Model.Q4": ModelConfig(context=8192)}
     assert config.cartridge == [
