@@ -1,5 +1,5 @@
-"""Everything that a manifest must be, for whoever writes one: each fault at once, not the first alone
-(protocol-spec/wire.md, Manifest).
+"""Everything that a manifest must be, fault by fault (protocol-spec/wire.md, Manifest): the one place for it, whoever
+writes a manifest or checks one.
 
 A host reads with `read_manifest`, which asks for what it routes by. Other hosts are stricter: this is what they ask.
 """
@@ -20,51 +20,60 @@ class ManifestRule(Enum):
     """What a fault of a manifest is about."""
 
     FIELDS = auto()
-    """An object's keys, and the types of their values."""
+    """An object's keys, and their values by themselves."""
     IDENTITY = auto()
     """L13: the identity cap is there."""
     URNS = auto()
     """URNs can be read, and are spelled canonically."""
     ARGUMENTS = auto()
-    """Arguments and outputs are those that the cap's in= and out= ask for."""
+    """Arguments and outputs fit their cap's in= and out=, and each other."""
 
 
 class ManifestFault(NamedTuple):
-    """One thing that is wrong, and where."""
+    """One thing that is wrong. `text` says where, what was seen, and what it must be."""
 
     rule: ManifestRule
-    where: str
-    what: str
+    text: str
 
 
-_TEXT, _BOOL, _LIST, _MAP, _ANY = (str, "text"), (bool, "true or false"), (list, "a list"), (dict, "an object"), (
-    object, "anything",
-)  # fmt: skip
-_Kind = tuple[type, str]
+_Kind = tuple[type, str, bool]
+"""What a key holds: its type, words for it that follow "must", and whether it may be empty. A plain tuple: cartridges
+import this while their host waits."""
+
 _Shape = tuple[Mapping[str, _Kind], Mapping[str, _Kind]]
+"""What an object needs and what it may have, by key."""
+
+_TEXT, _NAME = (str, "be a text", True), (str, "be a non-empty text", False)
+_BOOL, _ANY = (bool, "be true or false", True), (object, "be anything", True)
+_LIST, _MAP = (list, "be a list", True), (dict, "be a map", True)
+_SOME = (list, "be a non-empty list", False)
 
 _MANIFEST: _Shape = (
-    {"name": _TEXT, "version": _TEXT, "channel": _TEXT, "description": _TEXT, "cap_groups": _LIST},
+    {"name": _NAME, "version": _NAME, "channel": _NAME, "description": _TEXT, "cap_groups": _SOME},
     {"author": _TEXT, "page_url": _TEXT, "pool_declarations": _MAP},
 )
-_GROUP: _Shape = ({"name": _TEXT, "caps": _LIST}, {"adapter_urns": _LIST})
+_GROUP: _Shape = ({"name": _TEXT, "caps": _SOME}, {"adapter_urns": _LIST})
 _CAP: _Shape = (
-    {"urn": _TEXT, "title": _TEXT, "aliases": _LIST},
+    {"urn": _NAME, "title": _NAME, "aliases": (list, "be a non-empty list of texts", False)},
     {"args": _LIST, "outputs": _LIST, "metadata": _ANY, "version": _ANY, "documentation": _TEXT},
 )
 _ARG: _Shape = (
-    {"media_urn": _TEXT, "name": _TEXT, "required": _BOOL, "sources": _LIST},
     {
-        "is_sequence": _BOOL, "streaming": _BOOL, "accepts": _ANY, "arg_description": _TEXT, "default_value": _ANY,
-        "metadata": _ANY,
+        "media_urn": _TEXT, "name": _TEXT, "required": _BOOL,
+        "sources": (list, "name where the value comes from, as in [{'stdin': MEDIA_URN}]", False),
+    },
+    {
+        "accepts": _ANY, "arg_description": _TEXT, "default_value": _ANY, "metadata": _ANY, "is_sequence": _BOOL,
+        "streaming": _BOOL,
     },
 )  # fmt: skip
 _OUTPUT: _Shape = (
     {"media_urn": _TEXT, "name": _TEXT, "output_description": _TEXT},
-    {"is_sequence": _BOOL, "streaming": _BOOL, "optional": _BOOL, "carries": _TEXT, "metadata": _ANY},
+    {"optional": _BOOL, "carries": _TEXT, "metadata": _ANY, "is_sequence": _BOOL, "streaming": _BOOL},
 )
-_NEVER_EMPTY = ("cap_groups", "caps", "aliases", "sources", "urn", "title", "media_urn")
-_SOURCES: Mapping[str, _Kind] = {"stdin": _TEXT, "position": (int, "an integer from 0 on"), "cli_flag": _TEXT}
+_SOURCES = ("stdin", "position", "cli_flag")
+_RESERVED_NAMES = ("true", "false", "null")
+_RESERVED_FLAGS = ("manifest", "--help", "--version", "-v", "-h")
 
 
 def manifest_faults(data: bytes) -> list[ManifestFault]:
@@ -72,137 +81,194 @@ def manifest_faults(data: bytes) -> list[ManifestFault]:
     try:
         manifest = json.loads(data)
     except (ValueError, RecursionError) as error:
-        return [ManifestFault(ManifestRule.FIELDS, "the manifest", f"is not JSON: {error}")]
+        return [_field(f"the manifest is not JSON: {error}")]
     if not isinstance(manifest, dict):
-        return [ManifestFault(ManifestRule.FIELDS, "the manifest", "must be a JSON object")]
+        return [_field(f"the manifest must be a map, not {type(manifest).__name__}")]
     return list(_manifest_faults(manifest))
 
 
+def _field(text: str) -> ManifestFault:
+    return ManifestFault(ManifestRule.FIELDS, text)
+
+
+def _misfit(text: str) -> ManifestFault:
+    return ManifestFault(ManifestRule.ARGUMENTS, text)
+
+
 def _manifest_faults(manifest: Mapping[str, Any]) -> Iterator[ManifestFault]:
-    yield from _fields("the manifest", manifest, _MANIFEST)
+    yield from _fields("the manifest: ", manifest, _MANIFEST)
     if manifest.get("channel") not in ("release", "nightly"):
-        yield _field("the manifest", f"needs channel release or nightly, not {manifest.get('channel')!r}")
+        yield _field(f"the manifest: channel must be release or nightly, not {manifest.get('channel')!r}")
     if "registry_url" not in manifest or not isinstance(manifest["registry_url"], (str, type(None))):
-        yield _field("the manifest", "needs registry_url, null or text")
-    names = []
-    for number, group in enumerate(_entries(manifest, "cap_groups")):
+        yield _field("the manifest: registry_url must be there, null or a text")
+    urns = []
+    for number, group in enumerate(_list(manifest, "cap_groups")):
         where = f"cap_groups[{number}]"
         if not isinstance(group, dict):
-            yield _field(where, "must be an object")
+            yield _field(f"{where} must be a map, not {group!r}")
             continue
-        yield from _fields(where, group, _GROUP)
-        for position, cap in enumerate(_entries(group, "caps")):
+        yield from _fields(f"{where}.", group, _GROUP)
+        for position, cap in enumerate(_list(group, "caps")):
             if isinstance(cap, dict):
-                names.append(cap.get("urn"))
-                yield from _cap_faults(f"{where}.caps[{position}]", cap)
+                urns.append(cap.get("urn"))
+                yield from cap_faults(f"cap {urns[-1]!r}" if urns[-1] else f"{where}.caps[{position}]", cap)
             else:
-                yield _field(f"{where}.caps[{position}]", "must be an object")
-    if IDENTITY_CAP not in names:
-        yield ManifestFault(ManifestRule.IDENTITY, "the manifest", f"names no cap {IDENTITY_CAP!r}, spelled so")
+                yield _field(f"{where}.caps[{position}] must be a map, not {cap!r}")
+    if IDENTITY_CAP not in urns:
+        yield ManifestFault(ManifestRule.IDENTITY, f"the manifest names no cap {IDENTITY_CAP!r}, spelled so")
 
 
-def _entries(holder: Mapping[str, Any], key: str) -> Sequence[Any]:
+def _list(holder: Mapping[str, Any], key: str) -> Sequence[Any]:
     value = holder.get(key)
     return value if isinstance(value, list) else []
 
 
-def _field(where: str, what: str) -> ManifestFault:
-    return ManifestFault(ManifestRule.FIELDS, where, what)
-
-
-def _fields(where: str, holder: Mapping[str, Any], shape: _Shape, *, closed: bool = False) -> Iterator[ManifestFault]:
+def _fields(at: str, holder: Mapping[str, Any], shape: _Shape) -> Iterator[ManifestFault]:
     needed, optional = shape
-    for key, (kind, words) in {**needed, **optional}.items():
-        value = holder.get(key)
-        if key not in holder:
-            if key in needed:
-                yield _field(where, f"needs {key}, {words}")
-        elif not isinstance(value, kind) or (key in _NEVER_EMPTY and not value):
-            yield _field(where, f"{key} must be {words}{' with something in it' if not value else ''}, not {value!r}")
-    if closed:
-        for key in holder.keys() - needed.keys() - optional.keys():
-            yield _field(where, f"has the key {key}, which other hosts refuse")
+    for key, (kind, words, may_be_empty) in {**needed, **optional}.items():
+        if key in holder:
+            value = holder[key]
+            if not isinstance(value, kind) or not (value or may_be_empty):
+                yield _field(f"{at}{key} must {words}, not {value!r}")
+        elif key in needed:
+            yield _field(f"{at.rstrip('.: ')} needs {key}")
 
 
-def _cap_faults(where: str, cap: Mapping[str, Any]) -> Iterator[ManifestFault]:
-    yield from _fields(where, cap, _CAP)
-    if not all(isinstance(alias, str) and alias for alias in _entries(cap, "aliases")):
-        yield _field(where, f"aliases must be texts, not {cap['aliases']!r}")
-    args = [one for one in _entries(cap, "args") if isinstance(one, dict)]
-    outputs = [one for one in _entries(cap, "outputs") if isinstance(one, dict)]
-    for number, arg in enumerate(args):
-        yield from _fields(f"{where}.args[{number}]", arg, _ARG, closed=True)
-        yield from _source_faults(f"{where}.args[{number}]", arg)
-        yield from _media_faults(f"{where}.args[{number}].media_urn", arg.get("media_urn"))
-    for number, output in enumerate(outputs):
-        yield from _fields(f"{where}.outputs[{number}]", output, _OUTPUT, closed=True)
-        yield from _media_faults(f"{where}.outputs[{number}].media_urn", output.get("media_urn"))
-    if not isinstance(cap.get("urn"), str):
-        return
+def cap_faults(where: str, cap: Mapping[str, Any]) -> Iterator[ManifestFault]:
+    """Yield what is wrong with one cap's object, the first first. `where` begins each text."""
+    yield from _fields(f"{where}: ", cap, _CAP)
+    if not all(isinstance(alias, str) and alias for alias in _list(cap, "aliases")):
+        yield _field(f"{where}: aliases must be a non-empty list of texts, not {cap['aliases']!r}")
     try:
-        urn = CapUrn.parse(cap["urn"])
+        urn = CapUrn.parse(str(cap.get("urn")))
     except UrnError as error:
-        yield ManifestFault(ManifestRule.URNS, f"{where}.urn", str(error))
+        yield ManifestFault(ManifestRule.URNS, f"{where} is not a cap URN: {error}")
         return
     if str(urn) != cap["urn"]:
-        yield ManifestFault(ManifestRule.URNS, f"{where}.urn", f"is {cap['urn']!r}; its canonical form is {urn}")
-    yield from _main_faults(f"{where} ({urn})", urn, args, outputs)
+        yield ManifestFault(ManifestRule.URNS, f"{where}: its canonical form is {urn}")
+    args, outputs = _list(cap, "args"), _list(cap, "outputs")
+    for number, arg in enumerate(args):
+        yield from _arg_faults(f"{where}: args[{number}]", urn, arg)
+    for number, output in enumerate(outputs):
+        yield from _output_faults(f"{where}: outputs[{number}]", output)
+    yield from _fit_faults(where, urn, [arg for arg in args if isinstance(arg, dict)])
+    yield from _outcome_faults(where, urn, [output for output in outputs if isinstance(output, dict)])
 
 
-def _source_faults(where: str, arg: Mapping[str, Any]) -> Iterator[ManifestFault]:
-    for number, source in enumerate(_entries(arg, "sources")):
-        at = f"{where}.sources[{number}]"
-        if not isinstance(source, dict) or len(source) != 1 or not source.keys() <= _SOURCES.keys():
-            yield _field(at, f"must be an object with one of {', '.join(_SOURCES)}, not {source!r}")
-            continue
-        ((key, value),) = source.items()
-        kind, words = _SOURCES[key]
-        if type(value) is not kind or (isinstance(value, int) and value < 0):
-            yield _field(at, f"{key} must be {words}, not {value!r}")
-        elif key == "stdin":
-            yield from _media_faults(f"{at}.stdin", value)
+def _entry_faults(at: str, entry: object, shape: _Shape) -> Iterator[ManifestFault]:
+    """Judge what args and outputs have in common. Unlike other objects they may hold nothing unknown."""
+    if not isinstance(entry, dict):
+        yield _field(f"{at} must be a map, not {entry!r}")
+        return
+    known = shape[0].keys() | shape[1].keys()
+    for key in entry:
+        if key not in known:
+            yield _field(f"{at} has the unknown key {key!r}, which hosts refuse: known are {', '.join(sorted(known))}")
+    yield from _fields(f"{at}.", entry, shape)
+    name = entry.get("name")
+    if isinstance(name, str) and not _is_name(name):
+        yield _field(f"{at}.name must be a letter or _, then letters, digits, _ or -, not {name!r}")
+    if isinstance(entry.get("media_urn"), str):
+        yield from _media_faults(f"{at}.media_urn", entry["media_urn"])
 
 
-def _media_faults(where: str, text: object) -> Iterator[ManifestFault]:
+def _is_name(name: str) -> bool:
+    plain = name.isascii() and name.replace("-", "_").isidentifier() and not name.startswith("-")
+    return plain and name not in _RESERVED_NAMES
+
+
+def _media_faults(at: str, text: object) -> Iterator[ManifestFault]:
     if not isinstance(text, str):
+        yield _field(f"{at} must be a media URN, not {text!r}")
         return
     try:
-        canonical = str(MediaUrn.parse(text))
+        media = MediaUrn.parse(text)
     except UrnError as error:
-        yield ManifestFault(ManifestRule.URNS, where, str(error))
+        yield ManifestFault(ManifestRule.URNS, f"{at} is not a media URN: {error}")
         return
-    if canonical != text:
-        yield ManifestFault(ManifestRule.URNS, where, f"is {text!r}; its canonical form is {canonical}")
+    if str(media) != text:
+        yield ManifestFault(ManifestRule.URNS, f"{at} is {text!r}: its canonical form is {media}")
 
 
-def _main_faults(
-    where: str, urn: CapUrn, args: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]
-) -> Iterator[ManifestFault]:
-    stdin = [source["stdin"] for arg in args for source in _entries(arg, "sources") if _has(source, "stdin")]
-    counts = (
-        ("in", urn.in_media, "args have", stdin, "with a stdin source of that media"),
-        ("out", urn.out_media, "outputs have", [output.get("media_urn") for output in outputs], "of that media"),
-    )
-    for key, media, have, texts, which in counts:
-        wanted = 0 if media.is_void else 1
-        found = sum(_is(text, media) for text in texts)
-        if found != wanted:
-            yield ManifestFault(
-                ManifestRule.ARGUMENTS, where, f"{key}={media}, so {have} {wanted} {which}, and not {found}"
-            )
-    for what, entries in (("args", args), ("outputs", outputs)):
-        for key in ("name", "media_urn"):
-            values = [entry.get(key) for entry in entries]
-            for value in {value for value in values if isinstance(value, str) and values.count(value) > 1}:
-                yield ManifestFault(ManifestRule.ARGUMENTS, where, f"two {what} have the {key} {value!r}")
-
-
-def _has(source: object, key: str) -> bool:
-    return isinstance(source, dict) and isinstance(source.get(key), str)
-
-
-def _is(text: object, media: MediaUrn) -> bool:
+def _means(text: object, media: MediaUrn) -> bool:
     try:
         return isinstance(text, str) and MediaUrn.parse(text).is_equivalent(media)
     except UrnError:
         return False
+
+
+def _arg_faults(at: str, cap: CapUrn, arg: object) -> Iterator[ManifestFault]:
+    yield from _entry_faults(at, arg, _ARG)
+    if not isinstance(arg, dict):
+        return
+    for number, source in enumerate(_list(arg, "sources")):
+        yield from _source_faults(f"{at}.sources[{number}]", source)
+    kinds = _sources(arg)
+    if "position" in kinds and "cli_flag" in kinds:
+        yield _misfit(f"{at}.sources has both position and cli_flag: keep one")
+    if "stdin" in kinds and "accepts" in arg:
+        yield _misfit(f"{at}.accepts cannot stand beside a stdin source: drop one")
+    if "stdin" in kinds and cap.in_media.is_void:
+        yield _misfit(f"{at}.sources has stdin, but a cap with in=media:void takes no stream: use position or cli_flag")
+    elif arg.get("streaming") is True and not _means(kinds.get("stdin"), cap.in_media):
+        yield _misfit(f"{at}.streaming is for the main input only (the one whose stdin source is in=)")
+
+
+def _sources(arg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sources of an argument that can be read, by kind."""
+    return {
+        kind: value for source in _list(arg, "sources") if isinstance(source, dict) for kind, value in source.items()
+    }
+
+
+def _source_faults(at: str, source: object) -> Iterator[ManifestFault]:
+    if not isinstance(source, dict) or len(source) != 1 or not source.keys() <= set(_SOURCES):
+        yield _field(f"{at} must be a map with one of {', '.join(_SOURCES)}, not {source!r}")
+        return
+    ((kind, value),) = source.items()
+    if kind == "stdin":
+        yield from _media_faults(f"{at}.stdin", value)
+    elif kind == "position" and (type(value) is not int or value < 0):
+        yield _field(f"{at}.position must be an integer of at least 0, not {value!r}")
+    elif kind == "cli_flag" and (not isinstance(value, str) or not value or value in _RESERVED_FLAGS):
+        yield _field(f"{at}.cli_flag must be a text other than {', '.join(_RESERVED_FLAGS)}, not {value!r}")
+
+
+def _output_faults(at: str, output: object) -> Iterator[ManifestFault]:
+    yield from _entry_faults(at, output, _OUTPUT)
+    if isinstance(output, dict) and output.get("carries") not in (None, "input"):
+        yield _field(f"{at}.carries must be 'input', not {output['carries']!r}")
+
+
+def _fit_faults(where: str, cap: CapUrn, args: Sequence[Mapping[str, Any]]) -> Iterator[ManifestFault]:
+    """Judge the args of a cap together."""
+    wanted = 0 if cap.in_media.is_void else 1
+    mains = sum(_means(_sources(arg).get("stdin"), cap.in_media) for arg in args)
+    if mains != wanted:
+        what = f"with a stdin source equivalent to in={cap.in_media}"
+        yield _misfit(f"{where}: args must have {wanted} {what}, not {mains}")
+    yield from _double_faults(where, "args", args)
+    positions = [value for arg in args if type(value := _sources(arg).get("position")) is int]
+    if sorted(positions) != list(range(len(positions))):
+        yield _misfit(f"{where}: positions of args must be 0, 1, 2… without gaps, not {positions}")
+
+
+def _outcome_faults(where: str, cap: CapUrn, outputs: Sequence[Mapping[str, Any]]) -> Iterator[ManifestFault]:
+    """Judge the outputs of a cap together."""
+    if cap.out_media.is_void:
+        if outputs:
+            text = f"{where}: a cap with out=media:void has no outputs, but {len(outputs)} are declared"
+            yield _misfit(text)
+    else:
+        mains = sum(_means(output.get("media_urn"), cap.out_media) for output in outputs)
+        if mains != 1:
+            yield _misfit(f"{where}: outputs must have one equivalent to out={cap.out_media}, not {mains}")
+    yield from _double_faults(where, "outputs", outputs)
+
+
+def _double_faults(where: str, field: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[ManifestFault]:
+    for key in ("name", "media_urn"):
+        values = [entry.get(key) for entry in entries]
+        for value in dict.fromkeys(value for value in values if isinstance(value, str)):
+            if values.count(value) > 1:
+                yield _misfit(f"{where}: two {field} have the {key} {value!r}")

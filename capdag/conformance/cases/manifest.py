@@ -15,7 +15,7 @@ _SHOWN = 4
 async def _faultless(bench: Bench, rule: ManifestRule) -> None:
     session = await bench.shared()
     assert session.hello is not None
-    faults = [f"{fault.where}: {fault.what}" for fault in manifest_faults(session.hello.manifest) if fault.rule is rule]
+    faults = [fault.text for fault in manifest_faults(session.hello.manifest) if fault.rule is rule]
     if faults:
         more = f" (and {len(faults) - _SHOWN} more)" if len(faults) > _SHOWN else ""
         raise CaseFailed("; ".join(faults[:_SHOWN]) + more)
