@@ -97,9 +97,9 @@ class Queue:
         ticket = request.ticket = self._admission.wait(line, caller, preferred, request, self._clock())
         self._counts["queued"] += 1
         timeout = self._settings.queue_timeout
-        why = failure(
-            "DEADLINE_EXCEEDED", f"the request has waited for {timeout:g} s and found no room (queue_timeout)"
-        )
+        text = f"the request has waited for {timeout:g} s and found no room (queue_timeout)"
+        detail = {"param": "queue_timeout", "limit": timeout, "retryable": True}
+        why = failure("DEADLINE_EXCEEDED", text)._replace(detail=detail)
         self._deadlines[ticket] = self._alarms.after(timeout, self._in_turn(self._fail, ticket, why, "expired"))
         self._tell(ticket, self._admission.position(ticket))
         self._tell_later(line)
