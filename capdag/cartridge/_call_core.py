@@ -29,7 +29,7 @@ from capdag.wire import (
 )
 
 from ._argument import Argument
-from ._errors import CartridgeError, RequestCancelledError
+from ._errors import LONGEST_TEXT, CartridgeError, RequestCancelledError
 from ._inbound import InputCore, Streams
 from ._job import Job
 from ._outbound import Head, OutCore
@@ -203,12 +203,18 @@ class CallCore:
     def reason_to_leave(self, error: BaseException | None) -> CancelReason:
         """Return why a call is given up by whoever leaves its block with `error`."""
         if self.job.stop_reason is not None:
-            reason = self.job.stop_reason
-            return CancelReason(reason.code, reason.attribution, reason.message)
+            return reason_of(self.job.stop_reason)
         if error is None or not isinstance(error, Exception):
             return USER_CANCEL
         attribution = error.attribution if isinstance(error, CapdagError) else AttributionClass.INTERNAL
-        return CancelReason("ABORTED_COLLATERAL", attribution, f"the handler that called has failed: {error}"[:400])
+        text = f"the handler that called has failed: {error}"
+        return reason_of(Failure("ABORTED_COLLATERAL", attribution, text))
+
+
+def reason_of(failure: Failure) -> CancelReason:
+    """Return why a call is cancelled when its caller's request ends with `failure`: the same, as far as it surely fits
+    a frame."""
+    return CancelReason(failure.code[:LONGEST_TEXT], failure.attribution, failure.message[: 4 * LONGEST_TEXT])
 
 
 def check_call(cap: str, arguments: Iterable[Argument], progress: Progress) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 
-from capdag.errors import AttributionClass, LinkClosedError, ProtocolError
+from capdag.errors import AttributionClass, LinkClosedError, LocalProtocolError, ProtocolError
 from capdag.wire import (
     CancelReason,
+    Failure,
     Frame,
     FrameType,
     FrameView,
@@ -18,7 +19,7 @@ from capdag.wire import (
     cancel_frame,
 )
 
-from ._call_core import CallCore
+from ._call_core import CallCore, reason_of
 from ._errors import CartridgeError, RequestCancelledError
 from ._job import Job
 from ._writer import FrameWriter
@@ -74,7 +75,7 @@ class CallTable:
         try:
             credit = self._takers[view.type](call, view)
         except (CartridgeError, ProtocolError) as error:
-            reason = CancelReason(error.code, error.attribution, str(error))
+            reason = reason_of(Failure(error.code, error.attribution, str(error.args[0])))
             self.cancel(call, reason, reason.failure().error())
             return
         if credit is not None:
@@ -106,7 +107,8 @@ class CallTable:
         """Pass progress on to the caller of the handler that called."""
         record = call.forwarded(view)
         if record is not None and call.job.stop_reason is None:
-            call.job.pass_on(record)
+            with suppress(LocalProtocolError):  # it filled a frame, and ours has a routing id besides: it is lost
+                call.job.pass_on(record)
 
     def _take_end(self, call: CallCore, view: FrameView) -> None:
         call.take_end(view)

@@ -37,6 +37,7 @@ from capdag.wire import (
 )
 
 from ._admission import Admission
+from ._call_core import reason_of
 from ._calls import CallTable
 from ._errors import LONGEST_TEXT, CartridgeError, RelayFrameError
 from ._job import Job
@@ -196,8 +197,7 @@ class Session:
             flow = job.flow
             self._writer.post(err_frame(flow.rid, queued_reason or reason, xid=flow.xid), flow, terminal=True)
         elif job.stop(reason):
-            why = CancelReason(reason.code, reason.attribution, reason.message)
-            self.calls.cancel_all(job, why, force_kill=force_kill)
+            self.calls.cancel_all(job, reason_of(reason), force_kill=force_kill)
             self._shell.stopped(job, self)
 
     def _cancel(self, job: Job, reason: CancelReason, *, force_kill: bool = False) -> None:
