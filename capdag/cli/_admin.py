@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capdag.errors import CapdagError
 from capdag.host import HostRuntime
 from capdag.relay import Switch
 
-from ._doors import Doors
 from ._reload import RosterReader
+
+if TYPE_CHECKING:
+    from ._doors import Doors
 
 
 class LocalAdmin:

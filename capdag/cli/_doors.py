@@ -12,8 +12,9 @@ import trio
 
 from capdag.config import LinksConfig
 from capdag.errors import ConfigError
-from capdag.transport import Address, Doorway, Scheme
+from capdag.transport import Address, Scheme
 from capdag.transport.dialling import Use
+from capdag.transport.listening import Doorway
 from capdag.transport.redialling import Dialler
 
 from ._links import read_addresses, read_credentials, read_times

@@ -13,7 +13,8 @@ from capdag.config import LinksConfig, given
 from capdag.errors import ConfigError
 
 if TYPE_CHECKING:  # these rooms stand on the event loop, which --help must not load
-    from capdag.transport import Address, Credentials, LinkTimes
+    from capdag.transport import Address, Credentials
+    from capdag.transport.dialling import LinkTimes
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Links = TypeVar("_Links", bound=LinksConfig)
@@ -70,7 +71,7 @@ _FILES = ("tls_cert", "tls_key", "tls_ca", "token_file")
 
 def read_times(table: LinksConfig) -> LinkTimes:
     """Return how long the other side may take."""
-    from capdag.transport import LinkTimes
+    from capdag.transport.dialling import LinkTimes
 
     names = {"handshake_timeout": "handshake", "silence": "silence"}
     return LinkTimes(**{names[key]: value for key, value in given(table).items() if key in names})

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trio
 
-from capdag.transport import Address, ByteLink, SocketError, dial
+from capdag.transport import Address, ByteLink, SocketError
+from capdag.transport.dialling import dial
 from tests.faults.rig import Rig, Wire, rig
 from tests.links.kinds import KINDS, QUICK, doorway, way
 from tests.misbehave import GOOD

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import trio
 import trustme
 
-from capdag.transport import Address, Credentials, Doorway, LinkTimes, Token, dial, parse_address
+from capdag.transport import Address, Credentials, Token, parse_address
 from capdag.transport.background import background
-from capdag.transport.dialling import Use
+from capdag.transport.dialling import LinkTimes, Use, dial
+from capdag.transport.listening import Doorway
 
 TOKEN = Token("open-sesame-open-sesame")
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from capdag.transport import Address, AddressError, Credentials, Doorway, LinkTimes, Scheme, SocketError, dial
+from capdag.transport import Address, AddressError, Credentials, Scheme, SocketError
 from capdag.transport.addresses import parse_address
+from capdag.transport.dialling import LinkTimes, dial
+from capdag.transport.listening import Doorway
 from tests.links.test_kinds import End
 
 

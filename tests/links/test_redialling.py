@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capdag.transport import ByteLink, Credentials, LinkTimes, UnixListener, parse_address
+from capdag.transport import ByteLink, Credentials, UnixListener, parse_address
+from capdag.transport.dialling import LinkTimes
 from capdag.transport.redialling import PATIENCE, Dialler, DialState, Pauses
 from tests.links.test_kinds import End
 

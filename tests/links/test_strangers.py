@@ -11,18 +11,9 @@ import pytest
 import trio
 
 from capdag.errors import ConfigError
-from capdag.transport import (
-    Address,
-    ByteLink,
-    Credentials,
-    LinkTimes,
-    SocketError,
-    Token,
-    dial,
-    parse_address,
-    read_token,
-)
+from capdag.transport import Address, ByteLink, Credentials, SocketError, Token, parse_address, read_token
 from capdag.transport import listening as listening_module
+from capdag.transport.dialling import LinkTimes, dial
 from capdag.transport.strangers import LOG_INTERVAL, Strangers, Wrong
 from capdag.transport.tokens import PREAMBLE_MARK, PREAMBLE_SIZE
 from tests.links.kinds import QUICK, TOKEN, certificates, credentials, doorway, way
