@@ -21,7 +21,20 @@ A handler is a plain function of a `Request`, which runs in a thread of its own 
             async for text in call:
                 await request.output.write(text * 2)
 
-trio is imported by a cartridge that has an async handler, after HELLO has been answered, and by no other.
+trio is imported by a cartridge that has an async handler, after HELLO has been answered, and by no other; msgspec when
+a handler first asks for a type.
+
+- Inputs: `request.main_input()` and `request.input(media_urn)`; whole as bytes, `text()` or `json(Type)`, or piece by
+  piece, with the meta of items by `items()`, checked by `each(Type)`.
+- Outputs: `request.output` and `request.named_output(media_urn)`; `write` for scalars, `item` for sequences,
+  `open(unbounded=True)` for what has no end.
+- On the way: `progress`, `log`, `keep_alive` while something blocks; `cancelled` and `check_cancelled` in a plain
+  handler, `trio.Cancelled` in an async one.
+- Failures: `CartridgeError` reaches the caller with its code, class and detail; so does the failure of a call.
+- Limits: `capacity` of a cap, of the cartridge and of pools (`Cartridge.add_pool`); what has no room waits in order,
+  and its caller is told. A host may change them while the cartridge runs.
+- Live feeds: `Cartridge.feed` registers what opens one; a handler reads it as an input without end.
+- The network: `Cartridge.policy` and `Cartridge.require_network`.
 
 Start it with `python -m capdag.cartridge MODULE`: stdin and stdout are then moved out of the way before MODULE, and
 whatever engine it imports, can print to them. Import engines inside handlers: the host waits for HELLO, not for them.
