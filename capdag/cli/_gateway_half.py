@@ -21,7 +21,7 @@ from ._admin import LocalAdmin
 from ._doors import Doors
 from ._http import gateway_settings, serve_gateway, shutdown_limit
 from ._report import show_addresses
-from ._run import open_run
+from ._run import Run, open_run
 from ._settings import switch_settings
 from ._signals import run_until_signal
 
@@ -43,13 +43,22 @@ def run_gateway(config: Config) -> None:
 
 async def _gateway(config: Config, doors: Doors, stop: trio.Event) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
-        dialled = set(map(str, doors.dialled))
-        await doors.open(nursery, run, partial(_attach, switch, dialled, doors.silence))
-        await _wait_for_hosts(switch, doors.dialled)
+        await attach_hosts(switch, doors, nursery, run)
         admin = LocalAdmin(switch, doors=doors)
         async with trio.open_nursery() as http:
             show_addresses(await http.start(serve_gateway, Client(switch), admin, config, run, stop))
         nursery.cancel_scope.cancel()
+
+
+async def attach_hosts(switch: Switch, doors: Doors, nursery: trio.Nursery, run: Run) -> None:
+    """Have the switch serve all hosts that come by `doors`, in `nursery`.
+
+    Returns once those that are dialled are ready, or after `PATIENCE`. Raises SocketError for an address that cannot be
+    bound.
+    """
+    dialled = set(map(str, doors.dialled))
+    await doors.open(nursery, run, partial(_attach, switch, dialled, doors.silence))
+    await _wait_for_hosts(switch, doors.dialled)
 
 
 async def _wait_for_hosts(switch: Switch, addresses: Sequence[Address]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from capdag.config import LinksConfig, given
 from capdag.errors import ConfigError
@@ -40,9 +41,25 @@ def link_options(command: _Command) -> _Command:
 
 
 def settle_links(table: _Links, asked: dict[str, Any]) -> _Links:
-    """Return a table of the configuration with what the command line overrides."""
+    """Return a table of the configuration with what the command line overrides.
+
+    Addresses given there are all that count; what the file has for others, and these cannot use, is left out.
+    """
     changed = {key: value for key, value in asked.items() if value}
+    places = {key for key in asked if key in _PLACES}
+    if places & changed.keys():
+        addresses = read_addresses(text for key in places for text in changed.get(key, ()))
+        idle: dict[str, Any] = dict.fromkeys(_idle_files(addresses), UNSET)
+        changed = {**idle, **dict.fromkeys(places, ()), **changed}
     return msgspec.structs.replace(table, **changed)
+
+
+def _idle_files(addresses: Sequence[Address]) -> set[str]:
+    """Return which files of credentials none of the addresses can use."""
+    from capdag.transport import Scheme
+
+    idle = set() if any(address.is_encrypted for address in addresses) else {"tls_cert", "tls_key", "tls_ca"}
+    return idle if any(address.scheme is not Scheme.UNIX for address in addresses) else {*idle, "token_file"}
 
 
 def read_addresses(texts: Iterable[str]) -> list[Address]:
@@ -54,17 +71,20 @@ def read_addresses(texts: Iterable[str]) -> list[Address]:
 
 def read_credentials(table: LinksConfig, addresses: Sequence[Address]) -> Credentials:
     """Return what this side shows and asks for. Raises ConfigError for what none of the addresses can use."""
-    from capdag.transport import Credentials, Scheme, read_token
+    from capdag.transport import Credentials, read_token
 
     files = {key: Path(value).expanduser() for key, value in given(table).items() if key in _FILES}
+    for key in files.keys() & _idle_files(addresses):
+        option = f"--{key.replace('_', '-')}"
+        if key == "token_file":
+            raise ConfigError(f"{option} is given, but unix sockets go by the mode of their file and ask for no token")
+        raise ConfigError(f"{option} is given, but no address begins with tls: or wss:")
     token_file = files.pop("token_file", None)
-    if files and not any(address.is_encrypted for address in addresses):
-        raise ConfigError(f"--{next(iter(files)).replace('_', '-')} is given, but no address begins with tls: or wss:")
-    if token_file is not None and all(address.scheme is Scheme.UNIX for address in addresses):
-        raise ConfigError("--token-file is given, but unix sockets go by the mode of their file and ask for no token")
     token = None if token_file is None else read_token(token_file)
     return Credentials(**files, token=token, insecure=table.insecure)
 
+
+_PLACES = ("hosts", "accept", "listen", "connect")
 
 _FILES = ("tls_cert", "tls_key", "tls_ca", "token_file")
 

@@ -11,6 +11,9 @@ from urllib.parse import quote
 
 from capdag.errors import AttributionClass, CapdagError
 
+LOCAL = "local"
+"""The name that the host in a server's own process is attached under."""
+
 PATIENCE = 5.0
 """Seconds that a server has for its answer."""
 

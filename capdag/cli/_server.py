@@ -14,6 +14,8 @@ from capdag.host import HostRuntime
 from capdag.relay import open_switch
 
 from ._admin import LocalAdmin
+from ._doors import Doors
+from ._gateway_half import attach_hosts
 from ._http import serve_gateway, shutdown_limit
 from ._learn import learn_caps
 from ._local import start_local_host
@@ -35,15 +37,24 @@ def run_server(settle: Callable[[], Config], commands: Sequence[str]) -> None:
     folder = checked_models_folder(config)
     roster = read_roster(config, folder, commands)
     read = partial(RosterReader, settle=settle, commands=commands, records=roster.records)
-    trio.run(run_until_signal, partial(_serve, config, roster, folder, read), limit)
+    links = config.gateway.links
+    doors = Doors(links, links.accept, links.hosts) if links.accept or links.hosts else None
+    trio.run(run_until_signal, partial(_serve, config, roster, folder, read, doors), limit)
 
 
 async def _serve(
-    config: Config, roster: Roster, folder: Path, read: Callable[[HostRuntime], RosterReader], stop: trio.Event
+    config: Config,
+    roster: Roster,
+    folder: Path,
+    read: Callable[[HostRuntime], RosterReader],
+    doors: Doors | None,
+    stop: trio.Event,
 ) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
         host = await start_local_host(nursery, switch, roster, run, config)
-        admin = LocalAdmin(switch, host, reader=read(host))
+        if doors is not None:
+            await attach_hosts(switch, doors, nursery, run)
+        admin = LocalAdmin(switch, host, doors=doors, reader=read(host))
         async with trio.open_nursery() as http:
             addresses = await http.start(serve_gateway, Client(switch), admin, config, run, stop)
             show_roster(roster, folder)

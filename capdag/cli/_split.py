@@ -34,15 +34,17 @@ def run_split(config: Config, host: Sequence[str], gateway: Sequence[str]) -> No
 
     Raises HalfEndedError with the exit code of a half that ended by itself: it has said why.
     """
-    trio.run(run_until_signal, partial(_split, host, gateway), shutdown_limit(config))
+    trio.run(run_until_signal, partial(_split, config, host, gateway), shutdown_limit(config))
 
 
-async def _split(host: Sequence[str], gateway: Sequence[str], stop: trio.Event) -> None:
+async def _split(config: Config, host: Sequence[str], gateway: Sequence[str], stop: trio.Event) -> None:
     async with open_run() as run:
         endpoint = f"unix:{run.folder / f'split-{os.getpid()}.socket'}"
         async with trio.open_nursery() as nursery:
             host_half = Half("host", [*host, "--listen", endpoint], run)
-            gateway_half = Half("gateway", [*gateway, "--hosts", endpoint], run)
+            hosts = ",".join([endpoint, *config.gateway.links.hosts])
+            accept = [word for address in config.gateway.links.accept for word in ("--accept", address)]
+            gateway_half = Half("gateway", [*gateway, "--hosts", hosts, *accept], run)
             for half in (host_half, gateway_half):
                 nursery.start_soon(half.keep_running)
             await stop.wait()

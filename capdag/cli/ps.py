@@ -11,7 +11,7 @@ import click
 from capdag.errors import CapdagError
 
 from ._folders import admin_socket, admin_sockets, where_sockets_are
-from ._query import NoServerError, ask_ps, ask_reload, ask_reset, something_listens
+from ._query import LOCAL, NoServerError, ask_ps, ask_reload, ask_reset, something_listens
 
 _COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "POOLS", "LAST TROUBLE")
 
@@ -155,7 +155,8 @@ def _gateways(servers: Answers) -> Mapping[str, str]:
 
 def _hosts(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the hosts that a gateway reaches in other processes, by the names they attached by."""
-    return {} if "host" in answer else answer.get("switch", {}).get("hosts", {})
+    hosts = answer.get("switch", {}).get("hosts", {})
+    return {name: facts for name, facts in hosts.items() if name != LOCAL}
 
 
 def _id(host: Mapping[str, Any]) -> str:

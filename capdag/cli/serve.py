@@ -57,6 +57,8 @@ def serve(
       dir = "/data/weights"
       slots = 4                       # requests at once, per model
       context = 4096                  # tokens for each of them
+      [gateway.links]
+      hosts = ["tls:models.example:7070"]   # serve what these have, too (docs/links.md)
       [[cartridge]]
       name = "mine"
       command = ["python3", "my_cartridge.py"]

@@ -10,6 +10,7 @@ import trio
 
 from tests.chaos.run import run
 from tests.leaks import mark_descendants
+from tests.links.kinds import KINDS
 from tests.stack import LINKS
 
 
@@ -18,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--link", choices=LINKS, default="local")
+    parser.add_argument("--link", choices=(*LINKS, *KINDS), default="local")
     parser.add_argument("--verbose", action="store_true", help="print the host's log")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)

@@ -76,12 +76,15 @@ def test_a_host_outlives_its_gateway_and_keeps_its_cartridges_warm(tmp_path: Pat
 
 
 def test_hosts_come_in_by_websocket_and_strangers_do_not(tmp_path: Path) -> None:
-    """The gateway accepts, by wss with a token. A host that is killed and started again is another, and serves."""
+    """A server accepts, by wss with a token. A host that is killed and started again is another, and serves."""
     files, token = certificates(), _token(tmp_path)
     run = tmp_path / "run"
     certificate, key = files.server
-    accept = ("--accept", "wss://127.0.0.1:0/hosts", "--tls-cert", str(certificate), "--tls-key", str(key))
-    with serving(run, *accept, "--token-file", token, "--port", "0", command="gateway") as gateway:
+    (tmp_path / "capdag.toml").write_text(
+        f'[gateway.links]\naccept = ["wss://127.0.0.1:0/hosts"]\n'
+        f'tls_cert = "{certificate}"\ntls_key = "{key}"\ntoken_file = "{token}"\n'
+    )
+    with serving(run, "--config", str(tmp_path / "capdag.toml"), "--models", str(tmp_path), "--port", "0") as gateway:
         address = gateway.wait_for(r"links are taken at (wss://127\.0\.0\.1:\d+/hosts)$")[1]
         assert gateway.url
         come = ("--connect", address, "--tls-ca", str(files.ca), "--token-file", token)
