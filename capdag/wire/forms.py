@@ -41,9 +41,9 @@ LONGEST = 512
 _MOST = 512
 """Bytes of a frame, and forms, that are kept: a stranger that invents them pays for decoding, not with our memory."""
 
-Form = tuple[bytes, ...]
-"""The pieces around the holes: up to the RID; from behind seq to the text, if there is one; on to the XID; the rest. A
-float at the end of what a LOG says, its progress, is one more hole."""
+Form = tuple[bytes | None, bytes, bytes, *tuple[bytes, ...]]
+"""The pieces around the holes: what is behind the XID, None without one; up to the RID; from behind seq to the text, if
+there is one; on to the XID. A float at the end of what a LOG says, its progress, is one more hole."""
 
 _forms: dict[Form, dict[int, Any]] = {}
 """A frame of each form."""
@@ -68,7 +68,7 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:
             size, number = _number[seq]
             seq = number(body, 25)[0]
             at += size
-        xid, routing, closing = None, body.rfind(_XID, at), b""
+        xid, routing, closing = None, body.rfind(_XID, at, -1), None  # the last byte is no key, but may look like one
         if routing < 0:
             routing = len(body)
         else:
@@ -78,9 +78,9 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:
                 xid = number(body, after)[0]
                 after += size
             closing = body[after:]
-        text = body.rfind(mark, at, routing)
+        text = body.rfind(mark, at, routing - 1)
         if text < 0:
-            form: Form = (start, body[at : routing + 1], closing)
+            form: Form = (closing, start, body[at : routing + 1])
             like = _forms.get(form)
             return form if like is None else FrameView(body, kind, body[7:23], seq, xid, None, None, None, like)
         text += len(mark)
@@ -94,15 +94,15 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:
             return None
         words = body[begin:end].decode()
         if mark is _STREAM:
-            form = (start, body[at:text], body[end : routing + 1], closing)
+            form = (closing, start, body[at:text], body[end : routing + 1])
             like = _forms.get(form)
             return form if like is None else FrameView(body, kind, body[7:23], seq, xid, words, None, None, like)
         told: dict[str, Any] = {"message": words}
         if body[routing - 9] == 0xFB and end < routing - 8:
             told["progress"] = _progress(body, routing - 8)[0]
-            form = (start, body[at:text], body[end : routing - 8], body[routing : routing + 1], closing)
+            form = (closing, start, body[at:text], body[end : routing - 8], body[routing : routing + 1])
         else:
-            form = (start, body[at:text], body[end : routing + 1], closing)
+            form = (closing, start, body[at:text], body[end : routing + 1])
         like = _forms.get(form)
         return form if like is None else FrameView(body, kind, body[7:23], seq, xid, None, None, None, like, told)
     except (IndexError, KeyError, struct.error, UnicodeDecodeError):
@@ -119,7 +119,7 @@ def learn_form(form: Form, fields: dict[int, Any]) -> None:
     elsewhere, inside a text say, they would come out elsewhere.
     """
     meta = fields.get(5, {})
-    head, opening, *middle, closing = form
+    closing, head, opening, *middle = form
     number = encode_plain(_ODD_NUMBER)
     trial, odd = [head, _ODD_ID, _SEQ, number, opening], {2: _ODD_ID, 3: _ODD_NUMBER}
     told: dict[str, Any] = {}
@@ -132,15 +132,15 @@ def learn_form(form: Form, fields: dict[int, Any]) -> None:
     if len(middle) == 2:
         trial += (encode_plain(_ODD_FLOAT)[1:], middle[1])
         told["progress"] = _ODD_FLOAT
-    if trial[-1].endswith(_XID):
-        trial.append(number)
+    if closing is not None:
+        trial += (number, closing)
         odd[13] = _ODD_NUMBER
     if told:
         odd[5] = {**meta, **told}
     if not is_flat(meta) or not fields.keys() & {11, 13} <= odd.keys():
         return
     try:
-        proved = decode_value(b"".join((*trial, closing))) == {**fields, **odd}
+        proved = decode_value(b"".join(trial)) == {**fields, **odd}
     except RemoteProtocolError:
         return
     if proved:

@@ -309,13 +309,24 @@ def test_frames_are_written_or_refused_the_same_whether_their_form_is_known_or_n
             assert written(Frame.of(one)) == wanted
 
 
-def test_an_xid_whose_bytes_are_those_of_its_key_is_read() -> None:
+def test_numbers_whose_bytes_are_those_of_keys_are_read() -> None:
     forget()
-    for xid in (13, 0x0D0D, 0x0D000000, 11, 0x0B0D):
+    for number in (13, 0x0D0D, 0x0D000000, 11, 0x0B0D):
         for frame in _usual(1):
-            if frame.routing_id is not None:
-                frame.routing_id = xid
-                assert decode_frame(encode_frame(frame)) == frame
+            for name in ("routing_id", "seq", "chunk_count", "credit"):
+                if getattr(frame, name):
+                    setattr(frame, name, number)
+                    assert decode_frame(encode_frame(frame)) == frame
+
+
+@pytest.mark.parametrize("number", [11, 13, 0x0C0B, 0x0C0D])
+def test_a_number_that_ends_like_a_key_keeps_no_form_from_being_known(number: int) -> None:
+    forget()
+    for frame in _usual(1):
+        frame.seq, frame.routing_id = number, number and frame.routing_id
+        frame.chunk_count, frame.credit = frame.chunk_count and number, frame.credit and number
+        inspect(body := encode_frame(frame))
+        assert known(body), frame
 
 
 def test_forms_that_strangers_invent_are_not_all_kept() -> None:
