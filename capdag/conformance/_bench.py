@@ -41,15 +41,17 @@ class Bench:
         self._nursery = nursery
         self._shared: dict[Limits, Session] = {}
         self._roles: Roles | None = None
-        self._mute: BreachError | None = None
+        self._mute: Breach | None = None
         self._echo_tried = False
-        self._talk: Exception | bool = False
+        self._talked = False
+        self._talk_failed = ""
 
     # Sessions
 
     @asynccontextmanager
     async def start(self, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[Session]:
         """Start the cartridge and say nothing to it. Raises SpawnError."""
+        self._check_speech()
         session = self._new(limits)
         await self._nursery.start(session.keep)
         try:
@@ -60,7 +62,6 @@ class Bench:
     @asynccontextmanager
     async def session(self, limits: Limits = DEFAULT_LIMITS, *, policy: bool = True) -> AsyncIterator[Session]:
         """Start the cartridge for one case alone, and shake hands."""
-        self._check_speech()
         async with self.start(limits) as session:
             await self._shake_hands(session, policy=policy)
             yield session
@@ -104,13 +105,18 @@ class Bench:
     def _check_speech(self) -> None:
         """Raise what went wrong with a former handshake: it would go wrong each time, and take its time."""
         if self._mute is not None:
-            raise BreachError(self._mute.breach)
+            raise BreachError(self._mute)
 
     async def _shake_hands(self, session: Session, *, policy: bool = True) -> None:
         try:
             await session.shake_hands(policy=policy)
+        except CaseFailed as error:
+            if self._roles is not None:  # it went well before: it is about these limits
+                raise CaseFailed(f"the handshake fails with {session.offered}: {error}") from None
+            self._mute = session.watch.note("hello", str(error))
+            raise BreachError(self._mute) from None
         except BreachError as error:
-            self._mute = error
+            self._mute = None if self._roles is not None else error.breach
             raise
         if self._roles is None and session.hello is not None:
             self._roles = choose(read_served(session.hello.manifest), self.settings)
@@ -247,14 +253,16 @@ class Bench:
 
     async def talk(self) -> Session:
         """Make ordinary conversation, once a run: what is only watched is watched in it. Returns a shared session."""
-        if self._talk is False:
-            self._talk = True
+        if not self._talked:
+            self._talked = True
             try:
                 await self._make_talk(await self.shared())
-            except (CaseFailed, CaseSkipped, BreachError) as error:
-                self._talk = error
-        if isinstance(self._talk, CaseFailed):
-            raise CaseSkipped(f"an ordinary request fails: {self._talk}")
+            except CaseFailed as error:
+                self._talk_failed = str(error)
+            except BreachError:  # which is noted, and told by its own case
+                pass
+        if self._talk_failed:
+            raise CaseSkipped(f"an ordinary request fails: {self._talk_failed}")
         return await self.shared()
 
     async def _make_talk(self, session: Session) -> None:

@@ -137,8 +137,8 @@ class Session:
     def story(self) -> str:
         """Say how the process and its link stand."""
         status = self.target.exit_status()
-        words = f"the process {status.describe()}" if status else self._closed or "the process lives"
-        words = words.replace("the process killed", "the process was killed")
+        ended = status.describe() if status else ""
+        words = f"the process {'was ' if ended.startswith('killed') else ''}{ended}" if ended else self._closed
         stderr = self.target.stderr()
         return f"{words}; its stderr ends: {stderr[-400:]}" if stderr else words
 
@@ -168,15 +168,15 @@ class Session:
     # The handshake
 
     async def greet(self) -> None:
-        """Exchange HELLO. Raises BreachError for the case `hello`."""
+        """Exchange HELLO. Raises CaseFailed if the answer does not come, or is none."""
         begun = trio.current_time()
         self.send(hello_frame(self.offered))
         try:
             await self.until(lambda: self.watch.hello is not None, "HELLO", self.settings.start_timeout)
             assert self.watch.hello is not None
             self.hello = read_cartridge_hello(self.watch.hello)
-        except (CaseFailed, RemoteProtocolError) as error:
-            raise BreachError(self.watch.note("hello", str(error))) from None
+        except RemoteProtocolError as error:
+            raise CaseFailed(str(error)) from None
         self.hello_seconds = trio.current_time() - begun
         self.watch.limits = self.offered.negotiate(self.hello.limits)
 

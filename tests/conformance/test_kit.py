@@ -125,6 +125,23 @@ def test_a_cartridge_without_caps_is_checked_as_far_as_it_goes() -> None:
     assert {"early-request", "worker", "queue", "pools-active", "missing-argument", "less-said"} <= skipped
 
 
+class NeedsAWindow(Plain):
+    """Wants a window of two at least."""
+
+    def hello(self) -> None:
+        if self.limits.initial_credit < 2:
+            self.exit = 1
+        else:
+            super().hello()
+
+
+def test_a_handshake_that_fails_with_some_limits_fails_their_case_alone() -> None:
+    report = check_plain(NeedsAWindow)
+    assert verdicts(report, Verdict.FAIL) == ["window-of-one"]
+    assert "the handshake fails with Limits(" in report["window-of-one"].seen
+    assert "exited with status 1" in report["window-of-one"].seen
+
+
 def test_a_broken_rule_fails_whatever_was_tried_where_its_own_case_is_not() -> None:
     report = check_plain(MUTANTS["checksum"], choose_cases(["empty", "answer"]))
     assert verdicts(report, Verdict.FAIL) == ["answer"]
