@@ -10,8 +10,7 @@ from capdag.cli.ps import _host_rows, _show
 from capdag.host import CartridgeRecord, HostRuntime, HostSettings
 from capdag.relay import open_switch
 from capdag.transport import local_link_pair
-from tests.relay.masters import ECHO, Caller
-from tests.relay.test_queue import bounded
+from tests.relay.masters import ECHO, Caller, bounded
 
 
 async def test_requests_that_wait_are_shown_by_their_cap(

@@ -8,8 +8,7 @@ from trio.testing import MockClock
 from capdag.client import Argument, Call, Client, Ended, Logged
 from capdag.relay import Switch, open_switch
 from capdag.wire import FrameType
-from tests.relay.masters import ECHO, Answer, Master
-from tests.relay.test_queue import bounded
+from tests.relay.masters import ECHO, Answer, Master, bounded
 
 HELLO = [Argument("media:octets", b"hello")]
 

@@ -228,6 +228,33 @@ async def ready(
         yield master
 
 
+def record(size: int, *caps: str, running: bool = True, **sizes: int) -> dict[str, Any]:
+    """Return a record of a cartridge whose first cap takes `size` requests at once."""
+    found = install(*(caps or (ECHO,)))
+    pools = {name: dict(state) for name, state in found["runtime_stats"]["pools"].items()}
+    for name, bound in {(caps or (ECHO,))[0]: size, **sizes}.items():
+        pools[name] |= {"declared": bound, "configured": bound}
+    found["runtime_stats"] = {"running": running, "pools": pools}
+    return found
+
+
+def tell(master: Master, *records: dict[str, Any]) -> None:
+    """Send a RELAY_NOTIFY with these records."""
+    master.send(notify_frame(DEFAULT_LIMITS, list(records)))
+
+
+@asynccontextmanager
+async def bounded(
+    switch: Switch, size: int, *caps: str, name: str = "m0", kind: LinkKind = "local", running: bool = True
+) -> AsyncIterator[Master]:
+    """Attach a scripted host with one cartridge of bounded pools."""
+    async with connected(switch, name, kind) as master:
+        tell(master, record(size, *caps, running=running))
+        await master.answer_identity()
+        await until(lambda: switch.snapshot()["hosts"][name]["state"] == "ready")
+        yield master
+
+
 def body(rid: MessageId, *payloads: bytes, stream_id: str = "arg-0") -> list[Frame]:
     """Return the frames of a request's body with one argument; the switch numbers a caller's."""
     chunks = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from trio.testing import MockClock
 from capdag.errors import LocalProtocolError, RequestFailedError
 from capdag.relay import Request, Switch, SwitchSettings, open_switch
 from capdag.wire import DEFAULT_LIMITS, Frame, FrameType, body_end_frame, failure_of
-from capdag.wire.notify import notify_frame
 from tests.relay.masters import (
     ECHO,
     UPPER,
@@ -22,40 +20,15 @@ from tests.relay.masters import (
     LinkKind,
     Master,
     body,
-    connected,
-    install,
+    bounded,
     peer_call,
+    record,
+    tell,
     until,
 )
 
 SHOUT = 'cap:in="media:enc=utf-8";out="media:enc=utf-8";shout;upper'
 PEER = b"peer call id 16b"
-
-
-def record(size: int, *caps: str, running: bool = True, **sizes: int) -> dict[str, Any]:
-    """Return a record of a cartridge whose first cap takes `size` requests at once."""
-    found = install(*(caps or (ECHO,)))
-    pools = {name: dict(state) for name, state in found["runtime_stats"]["pools"].items()}
-    for name, bound in {(caps or (ECHO,))[0]: size, **sizes}.items():
-        pools[name] |= {"declared": bound, "configured": bound}
-    found["runtime_stats"] = {"running": running, "pools": pools}
-    return found
-
-
-def tell(master: Master, *records: dict[str, Any]) -> None:
-    master.send(notify_frame(DEFAULT_LIMITS, list(records)))
-
-
-@asynccontextmanager
-async def bounded(
-    switch: Switch, size: int, *caps: str, name: str = "m0", kind: LinkKind = "local", running: bool = True
-) -> AsyncIterator[Master]:
-    """Attach a scripted host with one cartridge of bounded pools."""
-    async with connected(switch, name, kind) as master:
-        tell(master, record(size, *caps, running=running))
-        await master.answer_identity()
-        await until(lambda: switch.snapshot()["hosts"][name]["state"] == "ready")
-        yield master
 
 
 def ask(switch: Switch, cap: str = ECHO, **options: Any) -> tuple[Request, Caller]:
