@@ -147,6 +147,7 @@ def _usual(number: int) -> list[Frame]:
         Frame(FrameType.STREAM_END, rid, seq, chunk_count=4, stream_id=stream),
         Frame(FrameType.CHUNK, rid, seq, payload=b"\x00", chunk_index=number, checksum=2**60 + number, **common),
         Frame(FrameType.CLOSE_STREAM, rid, **common),
+        Frame(FrameType.CLOSE_STREAM, rid, stream_id=stream),
         Frame(FrameType.END, rid, seq, eof=True, routing_id=xid),
         end_frame(rid, xid=xid, seq=seq),
         end_frame(rid, xid=xid, seq=seq, message="done"),
