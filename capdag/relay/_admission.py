@@ -26,7 +26,7 @@ class QueueFullError(CapdagError):
 
 
 class Ticket(Generic[M, R]):
-    """A request that waits. `serial` counts all that have ever waited; `position` is the last one it was told."""
+    """A request that waits. `serial` is in the order of coming; `position` is the last one it was told."""
 
     __slots__ = ("caller", "line", "position", "preferred", "request", "serial", "since")
 
@@ -54,10 +54,13 @@ class _Caller:
 
 
 class _Turn(NamedTuple):
-    """The order of tickets: by round, who has come into it later first, who was served longest ago, who came first.
+    """When a ticket's turn is: the smaller one goes first.
 
-    A caller has one turn a round; a new one joins the next round, before those that have been served in this one. So
-    nobody waits for more than one turn of each caller that was there before, however many come later.
+    A caller has one turn a `round`, so its second ticket's is a round later than its first one's: `behind` counts those
+    of its own before it. In a round go first those with the smallest `behind`, whose callers have come last into the
+    rounds; then who was `served` longest ago, or never; then who came first. A new caller joins the next round, before
+    those that have been served in this one: so nobody waits for more than one turn of each other caller that was there
+    before, however many come later.
     """
 
     round: int
