@@ -22,7 +22,6 @@ _STREAM, _MESSAGE = b"\x0b", b"\x67message"
 
 _TELLING = frozenset({FrameType.LOG, FrameType.ERR, FrameType.CANCEL})
 
-
 Head = tuple[bytes, FrameType, bytes]
 """How a frame begins that has its keys in order, each in one byte, and a RID of 16 bytes, up to that; its type; what
 stands before the text."""
@@ -35,7 +34,7 @@ HEADS: dict[bytes, Head] = {
     for start in [bytes((0xA0 + pairs, 0, PROTOCOL_VERSION, 1, kind, 2, 0x50))]
 }
 
-_SEQ, _XID, _FLOAT = b"\x03", b"\x0d", b"\xfb"
+_SEQ, _XID = b"\x03", b"\x0d"
 
 LONGEST = 512
 _MOST = 512
