@@ -57,8 +57,16 @@ async def run(seed: int, seconds: float, link: str) -> Report:
 
 def _held(stack: Stack) -> Iterator[str]:
     """Name what tables hold. Read when no request is open any more."""
-    for row in stack.switch.snapshot()["requests"]["active"]:
+    switch = stack.switch.snapshot()
+    for row in switch["requests"]["active"]:
         yield f"the switch holds {row['cap_urn']} XID {row['xid']} in {row['phase']}, {row['age_ms']} ms old"
+    for text, line in switch["queue"]["lines"].items():
+        yield f"the switch holds {line['waiting']} requests in line for {text}"
+    for host, facts in switch["hosts"].items():
+        for cartridge, pools in facts["pools"].items():
+            for pool, state in pools.items():
+                if state["active"]:
+                    yield f"the switch holds {state['active']} slots of {pool} of {cartridge} at {host}"
     snapshot = stack.host.snapshot()
     for name in ("incoming_rxids", "outgoing_rids"):
         if snapshot["protocol"][name]:
