@@ -110,13 +110,14 @@ class Answers(Streams):
 
 
 class CallCore:
-    """One call, from REQ to terminal. `over` once nothing more comes or is wanted; `failure` is what it ended with."""
+    """One call, from REQ to terminal. `over` once nothing more comes or is wanted; `failure` is what it ended with;
+    `came_back` if this process serves it itself."""
 
     def __init__(self, job: Job, cap: str, progress: Progress) -> None:
         self.job = job
         self.cap = cap
         self.flow = Flow(_new_rid(), None)
-        self.over = False
+        self.over = self.came_back = False
         self.failure: BaseException | None = None
         self.answers: Answers
         self.outs: dict[str, OutCore] = {}

@@ -37,7 +37,7 @@ from capdag.wire import (
 )
 
 from ._admission import Admission
-from ._call_core import reason_of
+from ._call_core import CallCore, reason_of
 from ._calls import CallTable
 from ._errors import LONGEST_TEXT, CartridgeError, RelayFrameError
 from ._job import Job
@@ -96,8 +96,8 @@ class Session:
             FrameType.STREAM_START: self._on_stream,
             FrameType.CHUNK: self._on_stream,
             FrameType.STREAM_END: self._on_stream,
-            FrameType.END: self._on_body_end,
-            FrameType.ERR: self._on_body_err,
+            FrameType.END: self._on_end,
+            FrameType.ERR: self._on_err,
             FrameType.CREDIT: self._on_credit,
             FrameType.CANCEL: self._on_cancel,
             FrameType.HEARTBEAT: self._on_heartbeat,
@@ -140,6 +140,9 @@ class Session:
             self._writer.post(err_frame(view.id, _failure(refusal), xid=view.xid), flow, terminal=True)
             return
         job = self._shell.job(cap, view.fields[10], flow, self._limits)
+        call = self.calls.find(view.id)
+        if call is not None:
+            call.came_back = True
         with self._lock:
             self._released.discard(view.id)
             self._jobs[view.id] = job
@@ -217,51 +220,51 @@ class Session:
             job.arguments.close_feeds(view.stream_id)
 
     def _on_stream(self, view: FrameView) -> None:
-        job = self._body_of(view)
-        if job is None:
-            self._on_answer(view)
-            return
-        if job.stop_reason is not None:
+        found = self._receiver(view)
+        if isinstance(found, CallCore):
+            self.calls.take(found, view)
+        elif found is None:
+            self._count(view)
+        elif found.stop_reason is not None:
             self._counts.stragglers[view.type.name.lower()] += 1
-            return
-        try:
-            credit = job.arguments.take(view)
-        except (CartridgeError, ProtocolError) as error:
-            self._stop(job, _failure(error))
-            return
-        if credit is not None:
-            self._writer.post(credit)
+        else:
+            try:
+                credit = found.arguments.take(view)
+            except (CartridgeError, ProtocolError) as error:
+                self._stop(found, _failure(error))
+                return
+            if credit is not None:
+                self._writer.post(credit)
 
-    def _on_body_end(self, view: FrameView) -> None:
-        job = self._body_of(view)
-        if job is None:
-            self._on_answer(view)
-            return
-        try:
-            job.arguments.end()
-        except ProtocolError as error:
-            self._stop(job, _failure(error))
-
-    def _on_body_err(self, view: FrameView) -> None:
-        job = self._body_of(view)
-        if job is None:
-            self._on_answer(view)
-            return
-        job.arguments.fail(failure_of(view.meta).error())
-
-    def _body_of(self, view: FrameView) -> Job | None:
-        """Return the job whose body a frame is part of. Where a call has come back to the process that made it, the
-        id is live twice, and what the call itself sends is the body."""
-        job = self._jobs.get(view.id)
-        call = None if job is None else self.calls.find(view.id)
-        return job if call is None or call.sends(view) else None
-
-    def _on_answer(self, view: FrameView) -> None:
-        call = self.calls.find(view.id)
-        if call is None:
+    def _on_end(self, view: FrameView) -> None:
+        found = self._receiver(view)
+        if isinstance(found, CallCore):
+            self.calls.take(found, view)
+        elif found is None:
             self._count(view)
         else:
-            self.calls.take(call, view)
+            try:
+                found.arguments.end()
+            except ProtocolError as error:
+                self._stop(found, _failure(error))
+
+    def _on_err(self, view: FrameView) -> None:
+        found = self._receiver(view)
+        if isinstance(found, CallCore):
+            self.calls.take(found, view)
+        elif found is None:
+            self._count(view)
+        else:
+            found.arguments.fail(failure_of(view.meta).error())
+
+    def _receiver(self, view: FrameView) -> Job | CallCore | None:
+        """Return the call whose answer a frame is part of, or the job whose body. Where a call has come back to the
+        process that made it, the id is live twice, and what the call itself sends is the body: also of a job that has
+        ended before it."""
+        call = self.calls.find(view.id)
+        if call is not None and not (call.came_back and call.sends(view)):
+            return call
+        return self._jobs.get(view.id)
 
     def _on_log(self, view: FrameView) -> None:
         call = self.calls.find(view.id)
