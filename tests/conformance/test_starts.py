@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from capdag.conformance import Report, Settings, Verdict, check
+from capdag.conformance import CASES, Report, Settings, Verdict, check
 from capdag.transport import SpawnError
 from tests.leaks import alive
 from tests.misbehave import command, environment
@@ -50,7 +50,7 @@ def test_a_program_that_never_says_hello() -> None:
     report = checked("Silent", [], start_timeout=0.5)
     assert report["hello"].seen == "HELLO did not come within 0.5 s"
     assert [result.case.id for result in report.of(Verdict.FAIL)] == ["hello"]
-    assert report.seconds < 30  # half a second, and not once a case
+    assert len(report.of(Verdict.SKIP)) == len(CASES) - 1
 
 
 def test_a_program_that_prints() -> None:
