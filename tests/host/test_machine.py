@@ -54,7 +54,7 @@ STEPS = st.sampled_from(["start", "chunk", "chunk", "stop", "end", "err", "log",
 
 
 class Ledger:
-    """The flow frames that one receiver has seen: by flow the last seq, and how often a terminal came."""
+    """H18: the flow frames that one receiver has seen; by flow the last seq, and how often a terminal came."""
 
     def __init__(self) -> None:
         self.last: dict[object, int] = {}
@@ -378,7 +378,7 @@ class HostMachine(RuleBasedStateMachine):
         ) + sum(caller.request.waiting for caller in self.callers)
 
     def teardown(self) -> None:
-        """Everybody comes to an end in the usual way: then nothing is left, and everything had one terminal."""
+        """H24: everybody comes to an end in the usual way; then nothing is left, and everything had one terminal."""
         for caller in self.callers:
             caller.request.cancel()
         for _ in range(4):
