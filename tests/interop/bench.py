@@ -59,12 +59,10 @@ _ROLES = (
 ROLES = {role.letter: role for role in _ROLES}
 
 HOSTS = {"near": ("left", "right"), "far": ("far",)}
-"""The cartridges of each host; `near` has the shipped echo cartridge besides."""
+"""The cartridges of each host; `near` has the shipped echo cartridge besides. A `far` of ours has async handlers."""
 
-_COMMANDS = {
-    Kind.OURS: f"{sys.executable} -m capdag.cartridge tests.interop.our_cartridge",
-    Kind.PEER: f"{PEER_PYTHON} -E {HERE / 'peer_cartridge.py'}",
-}
+_OURS = f"{sys.executable} -m capdag.cartridge"
+_PEER_CARTRIDGE = f"{PEER_PYTHON} -E {HERE / 'peer_cartridge.py'}"
 
 _ENGINES: dict[Kind, Callable[[Path], AbstractAsyncContextManager[Engine]]] = {
     Kind.OURS: our_engine,
@@ -129,10 +127,15 @@ class Bench:
 
     def _programs(self, host: str) -> list[str]:
         """Return the programs of a host's cartridges. Hosts of ours have the shipped echo cartridge of themselves."""
-        commands = {cartridge: _COMMANDS[self.kind(cartridge)] for cartridge in HOSTS[host]}
+        commands = {cartridge: self._command(cartridge) for cartridge in HOSTS[host]}
         if host == "near" and self.role.host is Kind.PEER:
-            commands["shipped"] = f"{sys.executable} -m capdag.cartridge cartridges.echo.main"
+            commands["shipped"] = f"{_OURS} cartridges.echo.main"
         return [str(self._program(name, command)) for name, command in commands.items()]
+
+    def _command(self, cartridge: str) -> str:
+        if self.kind(cartridge) is Kind.PEER:
+            return _PEER_CARTRIDGE
+        return f"{_OURS} tests.interop.{'our_async_cartridge' if cartridge == 'far' else 'our_cartridge'}"
 
     def _program(self, cartridge: str, command: str) -> Path:
         program = self._folder / cartridge

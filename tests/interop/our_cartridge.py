@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import os
 
-from capdag.cartridge import Argument, Cartridge, CartridgeError, Request, RequestCancelledError
+from capdag.cartridge import Argument, CartridgeError, Request, RequestCancelledError
 from tests.interop import vocabulary
-
-cartridge = Cartridge(
-    os.environ[vocabulary.NAME_VARIABLE],
-    version="1.0.0",
-    description="ours",
-    capacity=int(os.environ.get(vocabulary.CAPACITY_VARIABLE, "0")),
-)
+from tests.interop.declared import declared
 
 _heard = 0
 
@@ -76,18 +70,5 @@ def call(request: Request) -> None:
     request.output.write(request.call(cap.decode(), Argument(vocabulary.OCTETS, data)).read())
 
 
-for _handler in (echo, items, steps, fail, hold, pour, heard, die, call):
-    _name = _handler.__name__
-    _stream = {"media_urn": vocabulary.OCTETS, "is_sequence": _name in vocabulary.SEQUENCES}
-    cartridge.add_cap(
-        vocabulary.cap(_name, cartridge.name),
-        _handler,
-        title=vocabulary.FUNCTIONS[_name],
-        aliases=[_name],
-        args=[{**_stream, "name": "input", "required": True, "sources": [{"stdin": vocabulary.OCTETS}]}],
-        outputs=[{**_stream, "name": "output", "output_description": "the answer"}],
-    )
-
-
 if __name__ == "__main__":
-    cartridge.run()
+    declared(echo, items, steps, fail, hold, pour, heard, die, call).run()
