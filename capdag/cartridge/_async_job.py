@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from capdag.wire import Frame, Limits, LogRecord
+from capdag.wire import Failure, Frame, Limits, LogRecord
 
 from ._arguments import Arguments
 from ._async_input import AsyncInput, Bell
@@ -69,9 +69,14 @@ class AsyncJob(Job):
         self._waiting.cancel()
         self._settle(failure, on_settled)
 
-    async def cancel(self, on_settled: Callable[[Job], None]) -> None:
-        """Cancel the handler; when it is still cleaning up after its time, send the ERR all the same."""
-        self._scope.cancel()
+    def stop(self, reason: Failure) -> bool:
+        """Make the job end with `reason`: its tasks are cancelled before anything else can wake them."""
+        if self.stop_reason is None and not self._settled:
+            self._scope.cancel()
+        return super().stop(reason)
+
+    async def end_late(self, on_settled: Callable[[Job], None]) -> None:
+        """Send the ERR of a stopped job when its handler is still cleaning up after its time."""
         with self._waiting:
             await trio.sleep(CLEAN_UP_SECONDS)
         self._settle(None, on_settled)

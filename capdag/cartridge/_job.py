@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LONGEST_MESSAGE = 4096
 """Characters of an exception's text that go into its ERR; all of it is on stderr."""
 
+_CODED = (RequestFailedError, RequestCancelledError, LinkClosedError)
+
 _ENDED = Failure("CANCELLED", AttributionClass.INTERNAL, "the request has ended: nothing can be read or written")
 
 Callback = Callable[[], object]
@@ -217,14 +219,16 @@ class ThreadJob(Job):
 
 def failure_of_error(error: BaseException) -> Failure:
     """Return what ends a request whose handler raised `error`, in its `except` block: a failure that has a code keeps
-    it, also as the only one of a group; anything else is HANDLER_ERROR, and its traceback is on stderr."""
+    it, also in a group of such; anything else is HANDLER_ERROR, and its traceback is on stderr."""
     leaves = list(_leaves(error))
-    if len(leaves) == 1:
-        (error,) = leaves
+    if all(isinstance(leaf, _CODED) for leaf in leaves):
+        error = next((leaf for leaf in leaves if isinstance(leaf, RequestFailedError)), leaves[0])
     if isinstance(error, RequestFailedError):
         return Failure(error.code, error.attribution, error.message, error.detail)
     if isinstance(error, (RequestCancelledError, LinkClosedError)):
         return Failure(error.code, error.attribution, str(error))
+    if len(leaves) == 1:
+        (error,) = leaves
     show_traceback()
     text = str(error)[:_LONGEST_MESSAGE]
     name = type(error).__name__

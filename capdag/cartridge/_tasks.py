@@ -71,9 +71,9 @@ class TaskShell(ThreadShell):
             super()._start_feed(feed, queue)
 
     def stopped(self, job: Job, session: Session) -> None:
-        """Cancel the task, or call what the handler has registered."""
+        """Wait for the task, which is cancelled, and not for ever; or call what the handler has registered."""
         if isinstance(job, AsyncJob):
-            self._line.spawn(job.cancel, session.settle)
+            self._line.spawn(job.end_late, session.settle)
         else:
             super().stopped(job, session)
 

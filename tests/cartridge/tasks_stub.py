@@ -154,11 +154,16 @@ async def fan(request: AsyncRequest) -> None:
     """Make thirty calls at once and join the answers in order."""
     import trio
 
+    request.log("info", "fanning out")
     cap = await request.main_input().text()
     answers: dict[int, bytes] = {}
 
     async def one(number: int) -> None:
-        answers[number] = await request.call(cap, Argument("media:octets", b"%d;" % number)).read()
+        try:
+            answers[number] = await request.call(cap, Argument("media:octets", b"%d;" % number)).read()
+        except RequestCancelledError:
+            request.log("error", "not trio.Cancelled")
+            raise
 
     async with trio.open_nursery() as nursery:
         for number in range(30):

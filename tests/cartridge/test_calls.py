@@ -203,6 +203,22 @@ def test_cancel_goes_on_to_calls(cap: str) -> None:
         assert sum(view.type is FrameType.CANCEL for view in driver.frames) == 1
 
 
+def test_cancel_reaches_many_calls_at_once_and_is_trio_s() -> None:
+    with cartridge(TASKS_COMMAND) as driver:
+        driver.attach()
+        ask(driver, stub.FAN)
+        for _ in range(29):
+            driver.next(lambda view: view.type is FrameType.REQ)
+        driver.send(cancel_frame(PARENT, USER_CANCEL))
+        assert driver.terminal(PARENT).meta["code"] == "CANCELLED"
+        called = {view.id for view in driver.frames if view.type is FrameType.REQ}
+        assert len(called) == 30
+        assert {view.id for view in driver.frames if view.type is FrameType.CANCEL} == called
+        assert [view.meta["message"] for view in driver.of(PARENT, FrameType.LOG)] == ["fanning out"]
+        driver.close()
+        assert driver.stderr() == ""
+
+
 @pytest.mark.parametrize("cap", [stub.LEAVE, stub.LEAVE_PLAIN])
 def test_leaving_early_cancels(cap: str) -> None:
     with cartridge(TASKS_COMMAND) as driver:
