@@ -97,7 +97,7 @@ def test_ctrl_c_ends_the_check_and_the_cartridge() -> None:
     started = [sys.executable, "-m", "capdag", "check", *command("Silent")]
     env = {**os.environ, **environment()}
     checking = subprocess.Popen(started, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while not any("Silent" in child.cmdline() for child in psutil.Process(checking.pid).children()):
+    while not any(child.cmdline() == command("Silent") for child in psutil.Process(checking.pid).children()):
         time.sleep(0.02)
     checking.send_signal(2)
     _, stderr = checking.communicate(timeout=20)
