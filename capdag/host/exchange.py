@@ -106,9 +106,10 @@ class Exchange:
         for cartridge in touched:
             batch, cartridge.down = cartridge.down, []
             if cartridge.port is not None and batch:
-                before = cartridge.bytes_queued
+                before = cartridge.port.bytes_queued
                 cartridge.port.send(batch)
-                cartridge.backlog.sent(before)
+                if before or cartridge.bytes_queued:
+                    cartridge.backlog.sent(before)
 
     def unroutable(self, view: FrameView) -> None:
         """Count a frame that no row takes."""

@@ -193,12 +193,11 @@ class Flow:
 
     def takes(self, run: ChunkRun) -> bool:
         """Count a run whole; False, and nothing is counted, if one of its frames may have to wait or be refused."""
-        if self.ended or (self.hold is not None and not self.hold.may_pass(run)):
+        hold, edge = self.hold, self.edge
+        if self.ended or (hold is not None and not hold.may_pass(run)) or (edge is not None and not edge.takes(run)):
             return False
-        if self.edge is not None and not self.edge.takes(run):
-            return False
-        if self.hold is not None:
-            self.hold.passed(run)
+        if hold is not None:
+            hold.passed(run)
         if run.last_seq >= self.next_seq:
             self.next_seq = run.last_seq + 1
         return True

@@ -125,9 +125,13 @@ class HostRuntime:
             x.send_up(build_notify(x, [self._echo, *self._roster.current.values()]))
         if x.up:
             batch, x.up = x.up, []
-            if self._link is not None:
-                before = self._up_queued()
-                self._link.send(batch)
+            if self._queue is None:
+                if self._link is not None:
+                    self._link.send(batch)
+                return
+            before = self._queue.bytes_queued
+            self._queue.send(batch)
+            if before or self._queue.bytes_queued:
                 x.backlog.sent(before)
 
     def _up_queued(self) -> int:

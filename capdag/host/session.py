@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -53,6 +54,8 @@ class Session:
         self.settled = trio.Event()
         self.gone = trio.Event()
         self._keeper = keeper
+        # What a link calls with the frames of each read.
+        self.deliver = self.deliver_parcels = partial(keeper.received, self)
         self._link: FdLink | LocalLink | None = None
         self._link_end: LinkEnd | None = None
         self._link_note = ""
@@ -105,12 +108,6 @@ class Session:
         self._changed.set()
 
     # Receiver of the link
-
-    def deliver(self, batch: Sequence[Parcel]) -> None:
-        """Take the frames of one read."""
-        self._keeper.received(self, batch)
-
-    deliver_parcels = deliver
 
     def closed(self, reason: str) -> None:
         """The link has ended."""

@@ -70,7 +70,7 @@ class FdLink(ByteLink):
     def _read_once(self) -> int:
         """One read and its delivery; returns how many bytes there were."""
         try:
-            data = os.read(self._read_fd, self._reader.read_size(READ_SIZE))
+            data = os.read(self._read_fd, self._reader.missing or READ_SIZE)
         except BlockingIOError:
             return 0
         except OSError as error:

@@ -29,8 +29,8 @@ _PREFIX = 24
 _LARGE = 16_384
 """Bytes of a body from which a write of its own costs less than a copy."""
 
-_LARGEST_READ = 1 << 20
-"""Bytes that one read asks for at most: what a pipe may hold."""
+_LARGE_FRAME, _LARGEST_READ = 65_536, 1 << 20
+"""Bytes from which the rest of a frame is to be read by itself, and of such a read at most: what a pipe may hold."""
 
 _TYPE, _CHUNK = 8, bytes((FrameType.CHUNK,))
 """Where the type of a plain frame is, behind its length, and that of a CHUNK."""
@@ -132,21 +132,20 @@ def write_parcels(parcels: Sequence[Parcel], max_frame: int, pieces: list[bytes]
 
 
 class BlockReader:
-    """Cuts a byte stream into checked frames, and runs of CHUNKs if `runs`. Memory: that of `FrameSplitter`."""
+    """Cuts a byte stream into checked frames, and runs of CHUNKs if `runs`. Memory: that of `FrameSplitter`.
+
+    `missing`: how much the next read is best to ask for, if a large frame is being read: its rest, which then need not
+    be cut out of what was read. Else 0.
+    """
 
     def __init__(self, max_frame: int = DEFAULT_LIMITS.max_frame, *, runs: bool = False) -> None:
         self.runs = runs
+        self.missing = 0
         self._splitter = FrameSplitter(max_frame)
 
     def set_max_frame(self, max_frame: int) -> None:
         """Refuse longer frames from here on."""
         self._splitter.max_frame = max_frame
-
-    def read_size(self, usual: int) -> int:
-        """Return how much the next read is to ask for: `usual`, or the rest of a frame that is longer than that, which
-        then need not be cut out of what was read."""
-        splitter = self._splitter
-        return min(splitter.missing, _LARGEST_READ) if splitter.size > usual else usual
 
     def feed(self, data: bytes, parcels: list[Parcel]) -> None:
         """Take the bytes of one read and append what is now whole.
@@ -156,6 +155,7 @@ class BlockReader:
         """
         splitter = self._splitter
         splitter.take(data)
+        self.missing = 0
         while splitter.position < len(splitter.data) or splitter.size:
             run = self._run() if self.runs and not splitter.size else None
             if run is not None:
@@ -163,6 +163,8 @@ class BlockReader:
                 continue
             body = splitter.next()
             if body is None:
+                if splitter.size > _LARGE_FRAME:
+                    self.missing = min(splitter.missing, _LARGEST_READ)
                 return
             parcels.append(self._inspect(body))
 

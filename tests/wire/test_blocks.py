@@ -180,12 +180,13 @@ def test_a_large_frame_is_read_in_parts() -> None:
     large, small = chunk(RIDS[0], 0, 0, 250_000), chunk(RIDS[0], 1, 1, 5)
     reader, parcels = BlockReader(), list[Parcel]()
     reader.feed(large[:1000], parcels)
-    assert reader.read_size(65_536) == len(large) - 1000
-    assert reader.read_size(500_000) == 500_000
+    assert reader.missing == len(large) - 1000
     reader.feed(large[1000:200_000], parcels)
     assert parcels == []
     reader.feed(large[200_000:] + small, parcels)
-    assert reader.read_size(65_536) == 65_536
+    assert reader.missing == 0
+    reader.feed(small[:9], parcels)
+    assert reader.missing == 0
     assert [view.body for view in single_frames(parcels)] == [large[4:], small[4:]]
 
 
