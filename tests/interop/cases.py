@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from capdag.wire import NetworkPolicy
 from cartridges.echo import ECHO
 from tests.interop.bench import Bench, Kind, until
 from tests.interop.engines import Log, Outcome
@@ -112,6 +113,14 @@ async def two(bench: Bench, faults: Faults) -> None:
     await _echo_together(bench, [*asked, ("left", LARGER), ("right", LARGER)])
 
 
+async def policy(bench: Bench, faults: Faults) -> None:
+    """A change of the network policy reaches cartridges that run, before the next request."""
+    for word in (NetworkPolicy.OFFLINE, NetworkPolicy.NO_TELEMETRY):
+        await bench.engine.set_policy(word)
+        for cartridge in ("left", "right"):
+            assert await bench.call("policy", cartridge) == _answer(word.value.encode())
+
+
 async def cancel(bench: Bench, faults: Faults) -> None:
     """A request is cancelled while its argument is open: its handler hears of it, its neighbour goes on."""
     before = await _heard(bench)
@@ -184,6 +193,7 @@ CASES: dict[str, Case] = {
     "peer-call-long": peer_call_long,
     "peer-call-nobody": peer_call_nobody,
     "two": two,
+    "policy": policy,
     "cancel": cancel,
     "cancel-answer": cancel_answer,
     "crash": crash,

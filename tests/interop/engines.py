@@ -18,7 +18,7 @@ from capdag.client import Answer, Argument, CallEvent, Client, Logged, Value
 from capdag.errors import RequestFailedError
 from capdag.relay import Switch, SwitchSettings, open_switch
 from capdag.transport import UnixListener, socket_link
-from capdag.wire import USER_CANCEL
+from capdag.wire import USER_CANCEL, NetworkPolicy
 from tests.interop.vocabulary import OCTETS
 
 HERE = Path(__file__).parent
@@ -62,6 +62,8 @@ class Engine(Protocol):
 
     async def serves(self, cap: str) -> bool: ...
 
+    async def set_policy(self, policy: NetworkPolicy) -> None: ...
+
     async def live(self) -> list[str]: ...
 
     async def held(self) -> int: ...
@@ -96,6 +98,10 @@ class OurEngine:
     async def serves(self, cap: str) -> bool:
         """Tell whether a cap is served, by its text."""
         return cap in [capability.text for capability in self._client.capabilities()]
+
+    async def set_policy(self, policy: NetworkPolicy) -> None:
+        """Put a network policy in force."""
+        self._switch.set_policy(policy)
 
     async def live(self) -> list[str]:
         """Return the caps of the requests in the table."""
@@ -204,6 +210,10 @@ class PeerEngine:
     async def serves(self, cap: str) -> bool:
         """Tell whether a cap is served, by its text."""
         return bool((await self._do("serves", cap=cap))["serves"])
+
+    async def set_policy(self, policy: NetworkPolicy) -> None:
+        """Put a network policy in force."""
+        await self._do("set_policy", policy=policy.value)
 
     async def live(self) -> list[str]:
         """Return the caps of the requests in the table."""

@@ -57,6 +57,10 @@ def heard(request: Request) -> None:
     request.output.write(str(_heard).encode())
 
 
+def policy(request: Request) -> None:
+    request.output.write(str(cartridge.policy).encode())
+
+
 def die(request: Request) -> None:
     request.main_input().read()
     request.log("info", "dying")
@@ -71,4 +75,5 @@ def call(request: Request) -> None:
 
 
 if __name__ == "__main__":
-    declared(echo, items, steps, fail, hold, pour, heard, die, call).run()
+    cartridge = declared(echo, items, steps, fail, hold, pour, heard, policy, die, call)
+    cartridge.run()

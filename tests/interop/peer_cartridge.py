@@ -104,6 +104,11 @@ class Heard(Handler):
         write(request, str(_heard).encode())
 
 
+class Policy(Handler):
+    def answer(self, request: Any) -> None:
+        write(request, request.network().policy().as_str().encode())
+
+
 class Die(Handler):
     def answer(self, request: Any) -> None:
         request.take_input().collect_all_bytes()
@@ -122,7 +127,7 @@ class Call(Handler):
 
 HANDLERS = {
     "echo": Echo, "items": Items, "steps": Steps, "fail": Fail, "hold": Hold, "pour": Pour, "heard": Heard, "die": Die,
-    "call": Call,
+    "call": Call, "policy": Policy,
 }  # fmt: skip
 
 

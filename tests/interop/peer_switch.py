@@ -6,6 +6,7 @@ go out on stdout in any order, with the command's `id`. Ends with stdin.
     {"do": "accept", "name": N}     take the host that connects to FOLDER/N.sock
     {"do": "serves", "cap": C}      whether C is routable
     {"do": "live"}                  the requests in the switch's table
+    {"do": "set_policy", "policy": P}   put a network policy in force
     {"do": "held"}                  how many requests and calls the hosts say they hold
     {"do": "call", "cap": C, "argument": base64 | "items": [...], "whole": B, "cancel": B, "patience": S}
         Call C. An argument that is not whole is not ended; with `cancel` the request is cancelled once it has logged
@@ -218,6 +219,10 @@ class Engine:
 
     def live(self, _command: dict[str, Any]) -> dict[str, Any]:
         return {"live": [snapshot.cap_urn for snapshot in self._switch.protocol_stats().requests.active]}
+
+    def set_policy(self, command: dict[str, Any]) -> dict[str, Any]:
+        self._switch.set_policy(HostPolicy(NetworkPolicy[command["policy"].upper()]))
+        return {}
 
     def held(self, _command: dict[str, Any]) -> dict[str, Any]:
         hosts = self._switch.protocol_stats().hosts.values()

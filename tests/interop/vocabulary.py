@@ -15,6 +15,7 @@ FUNCTIONS = {
     "hold": "say `holding`, then wait for the end of the argument",
     "pour": "answer POURED items, each in a CHUNK of its own: more than a window",
     "heard": "tell how many times `hold` and `pour` were cut short",
+    "policy": "tell the network policy in force",
     "die": "say `dying`, answer half, and be gone without a word",
     "call": "call the cap of the argument's first line with the rest of it",
 }
