@@ -11,7 +11,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tests.interop.bench import ROLES, Bench, open_bench
 from tests.interop.cases import CASES, FAULTS
-from tests.interop.engines import HERE, PEER_PYTHON
+from tests.interop.engines import HERE
 from tests.leaks import assert_no_leaks
 
 LIMIT = 60.0
@@ -26,10 +26,10 @@ def _no_leaks() -> None:
 
 
 @pytest.fixture(scope="module")
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, peer_environment: None
+) -> Iterator[Running]:
     """Run a role for all its cases: the package takes a second to start anything."""
-    if not PEER_PYTHON.exists():
-        pytest.fail("the public package has no environment here: run the README's test command, which makes it")
     folder = tmp_path_factory.mktemp("bench")
     with (
         assert_no_leaks(),

@@ -19,7 +19,7 @@ COMMANDS = {
 }
 
 
-async def test_64_mib_both_ways_side_by_side() -> None:
+async def test_64_mib_both_ways_side_by_side(peer_environment: None) -> None:
     data = bytes(range(256)) * (64 * MIB // 256)
     records = [
         CartridgeRecord(name, command, [{"urn": cap("echo", name)}], env={NAME_VARIABLE: name})
