@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,14 +71,12 @@ class AsyncInput(InputCore):
         stream = await self._wait_for_stream()
         return stream is not None and (self._feed is not None or stream.head.is_sequence)
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while (item := await self._next()) is not None:
-            yield item[0]
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _Picked(self, itemgetter(0))
 
-    async def items(self) -> AsyncIterator[Item]:
+    def items(self) -> AsyncIterator[Item]:
         """Iterate over the values with their meta: `item.value`, `item.meta`."""
-        while (item := await self._next()) is not None:
-            yield item
+        return _Picked(self, lambda item: item)
 
     async def read(self) -> bytes:
         """Return the whole input as bytes: see `Input.read`."""
@@ -98,14 +98,12 @@ class AsyncInput(InputCore):
 
         return decode_json(self._bad, await self.read(), kind)
 
-    async def each(self, kind: type[T]) -> AsyncIterator[T]:
+    def each(self, kind: type[T]) -> AsyncIterator[T]:
         """Iterate over the values, each checked and converted to type `kind`: see `Input.each`."""
         from ._typed import convert
 
-        number = 0
-        while (item := await self._next()) is not None:
-            yield convert(self._bad, number, item[0], kind)
-            number += 1
+        numbers = count()
+        return _Picked(self, lambda item: convert(self._bad, next(numbers), item.value, kind))
 
     async def _wait_for_stream(self) -> InStream | None:
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -131,3 +129,17 @@ class AsyncInput(InputCore):
                 self._source.before_wait()
                 told = True
             await self._changed.wait()
+
+
+class _Picked(AsyncIterator[T]):
+    """Something of every item. No async generator: one that is left half-way would have to be closed."""
+
+    def __init__(self, source: AsyncInput, pick: Callable[[Item], T]) -> None:
+        self._source = source
+        self._pick = pick
+
+    async def __anext__(self) -> T:
+        item = await self._source._next()
+        if item is None:
+            raise StopAsyncIteration
+        return self._pick(item)

@@ -188,6 +188,15 @@ async def policy(request: AsyncRequest) -> None:
         await request.output.write(str(cartridge.policy))
 
 
+@cartridge.cap(stub.TYPED, title="Typed", aliases=["typed"])
+async def typed(request: AsyncRequest) -> None:
+    """Add numbers, each of which must be one."""
+    total = 0
+    async for number in request.main_input().each(int):
+        total += number
+    await request.output.write(str(total))
+
+
 @cartridge.cap(stub.WRONG_THREAD, title="Wrong thread", aliases=["wrong-thread"])
 async def wrong_thread(request: AsyncRequest) -> None:
     """Use the request of a task in another thread, first wrongly, then as one should."""

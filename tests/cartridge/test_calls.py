@@ -221,7 +221,7 @@ def test_cancel_reaches_many_calls_at_once_and_is_trio_s() -> None:
 
 @pytest.mark.parametrize("cap", [stub.LEAVE, stub.LEAVE_PLAIN])
 def test_leaving_early_cancels(cap: str) -> None:
-    with cartridge(TASKS_COMMAND) as driver:
+    with cartridge(TASKS_COMMAND, env={"PYTHONWARNINGS": "always::ResourceWarning"}) as driver:
         driver.attach()
         asked = ask(driver, cap)
         driver.send(start(asked.id, "media:octets", stream="r"), chunk(asked.id, 0, encode_value(b"one"), stream="r"))
@@ -230,6 +230,8 @@ def test_leaving_early_cancels(cap: str) -> None:
         driver.logged(PARENT, "left")
         assert driver.terminal(PARENT).type is FrameType.END
         assert text_of(driver, PARENT) == b"one"
+        driver.close()
+        assert driver.stderr() == "", "nothing was left to be closed"
 
 
 def test_a_call_that_is_left_behind_ends_with_its_request() -> None:

@@ -108,6 +108,17 @@ def test_failures_of_tasks() -> None:
         assert "raise ValueError" in driver.stderr()
 
 
+def test_items_in_their_type() -> None:
+    with cartridge(TASKS_COMMAND) as driver:
+        driver.attach()
+        answer = driver.exchange(1, stub.TYPED, stub.ITEMS, sequence_payloads([1, 2, 3], 1000), sequence=True)
+        assert answer.values[stub.TEXT_CANONICAL] == ["6"]
+        answer = driver.exchange(2, stub.TYPED, stub.ITEMS, sequence_payloads([1, "two"], 1000), sequence=True)
+        meta = answer.frames[-1].meta
+        assert (meta["code"], meta["attribution_class"]) == ("INVALID_REQUEST", "input")
+        assert "[1] is 'two': send int" in meta["message"]
+
+
 def test_a_policy_that_comes_in_the_middle_of_a_request() -> None:
     with cartridge(TASKS_COMMAND) as driver:
         driver.attach()
