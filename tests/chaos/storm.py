@@ -28,6 +28,7 @@ SETTINGS = HostSettings(
     heartbeat_timeout=0.8,
     cancel_grace_idle=0.3,
     cancel_grace_busy=0.6,
+    call_grace=3.0,
     stop_grace=0.4,
     exit_patience=0.1,
     republish_interval=0.2,
