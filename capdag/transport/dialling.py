@@ -10,15 +10,14 @@ from typing import NamedTuple
 
 import trio
 from trio_websocket import ConnectionRejected
-from wsproto.utilities import ProtocolError
 
 from .addresses import Address, Scheme
-from .background import background
+from .background import background, first_of
 from .bytelink import ByteLink, LinkEnd
 from .credentials import Credentials
 from .sockets import SocketError, connect_unix, stream_link, watch_peer
 from .streamlink import StreamLink
-from .websocket import Carrier, shake_as_client
+from .websocket import TROUBLE, Carrier, shake_as_client
 
 Use = Callable[[ByteLink], Awaitable[None]]
 """What is done with a link while it is open: it runs the link to its end and raises nothing."""
@@ -46,20 +45,62 @@ async def dial(address: Address, credentials: Credentials, times: LinkTimes, use
     if scope.cancelled_caught:
         raise SocketError(f"cannot reach {address}: no answer in {times.handshake:g} s; does a firewall drop it?")
     try:
-        async with background() as nursery:
-            with trio.move_on_after(times.handshake) as scope:
-                link = await _shake(nursery, stream, address, credentials, times)
-            if scope.cancelled_caught:
-                raise RefusedLinkError(f"{address} did not answer the opening handshake in {times.handshake:g} s")
-            nursery.start_soon(hear_first, link, times)
-            await use(link)
-    except ConnectionRejected as error:
-        why = _REFUSALS.get(error.status_code, f"HTTP status {error.status_code}")
-        raise RefusedLinkError(f"{address} refused the link: {why}") from None
+        await _Attempt(address, credentials, times, stream).run(use)
     finally:
         stream.socket.close()
-    if not link.heard.is_set() and link.end is not LinkEnd.CLOSED:
-        raise RefusedLinkError(f"{address} sent no frame ({link.reason}): {_SILENT}")
+
+
+class _Attempt:
+    """One connection, from its first byte to its end."""
+
+    def __init__(self, address: Address, credentials: Credentials, times: LinkTimes, stream: trio.SocketStream) -> None:
+        self._address = address
+        self._credentials = credentials
+        self._times = times
+        self._stream = stream
+        self._link: ByteLink | None = None
+
+    async def run(self, use: Use) -> None:
+        try:
+            with first_of(SocketError, *TROUBLE):
+                await self._open(use)
+        except TROUBLE as error:
+            if self._link is None:
+                raise RefusedLinkError(f"{self._address} {_refusal(error)}") from None
+            self._link.fail(str(error))
+        link = self._link
+        if link is not None and not link.heard.is_set() and link.end is not LinkEnd.CLOSED:
+            raise RefusedLinkError(f"{self._address} sent no frame ({link.reason}): {_SILENT}")
+
+    async def _open(self, use: Use) -> None:
+        async with background() as nursery:
+            with trio.move_on_after(self._times.handshake):
+                self._link = await self._shake(nursery)
+            if self._link is None:
+                limit = f"{self._times.handshake:g} s"
+                raise RefusedLinkError(f"{self._address} did not answer the opening handshake in {limit}")
+            nursery.start_soon(hear_first, self._link, self._times)
+            await use(self._link)
+
+    async def _shake(self, nursery: trio.Nursery) -> ByteLink:
+        """Do all that comes before the first frame."""
+        address, token, stream = self._address, self._credentials.token, self._stream
+        name, close = str(address), stream.socket.close
+        if address.scheme is Scheme.UNIX:
+            return stream_link(stream, name)
+        watch_peer(stream.socket, self._times.silence)
+        carrier: Carrier = stream
+        if address.is_encrypted:
+            context = self._credentials.client_context()
+            carrier = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
+            await carrier.do_handshake()
+        if address.is_websocket:
+            messages = await shake_as_client(nursery, carrier, address, token)
+            nursery.start_soon(messages.keep_alive, self._times.silence, close)
+            return StreamLink(name, messages, close=close)
+        if token is not None:
+            await carrier.send_all(token.preamble)
+        return stream_link(stream, name) if carrier is stream else StreamLink(name, carrier, close=close)
 
 
 _REFUSALS = {401: "the token is not the one that it knows", 404: "it has another path"}
@@ -86,29 +127,11 @@ def _short(error: BaseException) -> str:
     return str(error)
 
 
-async def _shake(
-    nursery: trio.Nursery, stream: trio.SocketStream, address: Address, credentials: Credentials, times: LinkTimes
-) -> ByteLink:
-    """Do all that comes before the first frame."""
-    name, token, close = str(address), credentials.token, stream.socket.close
-    if address.scheme is Scheme.UNIX:
-        return stream_link(stream, name)
-    watch_peer(stream.socket, times.silence)
-    carrier: Carrier = stream
-    try:
-        if address.is_encrypted:
-            context = credentials.client_context()
-            carrier = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
-            await carrier.do_handshake()
-        if address.is_websocket:
-            messages = await shake_as_client(nursery, carrier, address, token)
-            nursery.start_soon(messages.keep_alive, times.silence, close)
-            return StreamLink(name, messages, close=close)
-        if token is not None:
-            await carrier.send_all(token.preamble)
-    except (trio.BrokenResourceError, ProtocolError) as error:
-        raise RefusedLinkError(f"{address} ended the opening handshake: {_why(error)}") from None
-    return stream_link(stream, name) if carrier is stream else StreamLink(name, carrier, close=close)
+def _refusal(error: BaseException) -> str:
+    """Say what came in place of a link, in words that follow the address."""
+    if isinstance(error, ConnectionRejected):
+        return f"refused the link: {_REFUSALS.get(error.status_code, f'HTTP status {error.status_code}')}"
+    return f"ended the opening handshake: {_why(error)}"
 
 
 def _why(error: BaseException) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import errno
 import socket
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
-from trio_websocket import ConnectionClosed, HandshakeError
-from wsproto.utilities import ProtocolError
 
 from .addresses import Address, Scheme
-from .background import background
+from .background import background, first_of
 from .bytelink import ByteLink, LinkEnd
 from .credentials import Credentials
 from .dialling import LinkTimes, Use, hear_first
@@ -22,7 +19,7 @@ from .sockets import SocketError, UnixListener, stream_link, watch_peer
 from .strangers import Strangers, Wrong
 from .streamlink import StreamLink
 from .tokens import PREAMBLE_SIZE, Token
-from .websocket import Carrier, RefusedError, shake_as_server
+from .websocket import TROUBLE, Carrier, RefusedError, shake_as_server
 
 MOST_PENDING = 64
 """Connections that have not sent a frame yet, at one address; further ones are closed at once."""
@@ -30,12 +27,6 @@ MOST_PENDING = 64
 _BACKLOG = 64
 _TIRED = 0.2
 """Seconds without accepting after the descriptors ran out."""
-
-_TROUBLE = (
-    OSError, ssl.SSLError, trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed, HandshakeError,
-    ProtocolError,
-)  # fmt: skip
-"""All that a peer can make the libraries raise."""
 
 
 class Doorway:
@@ -139,20 +130,13 @@ class _Visit:
         self._link: ByteLink | None = None
 
     async def run(self, use: Use) -> None:
-        strangers, times = self._doorway.strangers, self._doorway.times
+        strangers = self._doorway.strangers
         try:
-            async with background() as nursery:
-                with trio.move_on_after(times.handshake) as scope:
-                    self._link = await self._doorway.shake(nursery, self._stream, self._name)
-                if scope.cancelled_caught or self._link is None:
-                    strangers.turn_away(self._who, Wrong.LATE)
-                    return
-                nursery.start_soon(self._hear, self._link)
-                await use(self._link)
-                self._judge(self._link)
+            with first_of(RefusedError, *TROUBLE):
+                await self._visit(use)
         except RefusedError as error:
             strangers.turn_away(self._who, error.wrong)
-        except _TROUBLE as error:
+        except TROUBLE as error:
             if self._link is None:
                 strangers.turn_away(self._who, Wrong.HANDSHAKE, str(error.__cause__ or error))
             else:
@@ -160,6 +144,17 @@ class _Visit:
         finally:
             self._come_in()
             self._stream.socket.close()
+
+    async def _visit(self, use: Use) -> None:
+        async with background() as nursery:
+            with trio.move_on_after(self._doorway.times.handshake) as scope:
+                self._link = await self._doorway.shake(nursery, self._stream, self._name)
+            if scope.cancelled_caught or self._link is None:
+                self._doorway.strangers.turn_away(self._who, Wrong.LATE)
+                return
+            nursery.start_soon(self._hear, self._link)
+            await use(self._link)
+            self._judge(self._link)
 
     async def _hear(self, link: ByteLink) -> None:
         await hear_first(link, self._doorway.times)

@@ -19,6 +19,9 @@ _BATCH = 128 << 10
 """Bytes from which no more is added to one write to a stream."""
 
 
+WriteError = OSError | trio.BrokenResourceError | trio.ClosedResourceError
+
+
 class ByteQueue:
     """Bytes on their way out, and the task that writes them; how, its subclasses know."""
 
@@ -30,7 +33,7 @@ class ByteQueue:
         self._parked = False
         self._closed = False
         self.bytes_queued = 0
-        self.error: OSError | trio.BrokenResourceError | None = None
+        self.error: WriteError | None = None
 
     @property
     def broken(self) -> bool:
@@ -60,7 +63,7 @@ class ByteQueue:
         """Write of a queue that is not empty, waiting if need be; set `error` if that fails."""
         raise NotImplementedError
 
-    def _break(self, error: OSError | trio.BrokenResourceError) -> None:
+    def _break(self, error: WriteError) -> None:
         self.error = error
         self._queue.clear()
         self.bytes_queued = 0
@@ -163,7 +166,7 @@ class StreamOutbox(ByteQueue):
             size += len(batch[-1])
         try:
             await self._stream.send_all(batch[0] if len(batch) == 1 else b"".join(batch))
-        except trio.BrokenResourceError as error:
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._break(error)
         else:
             self.bytes_queued -= size

@@ -7,15 +7,18 @@ from collections.abc import Callable
 import trio
 from trio_websocket import (
     ConnectionClosed,
+    HandshakeError,
     WebSocketConnection,
     WebSocketRequest,
     wrap_client_stream,
     wrap_server_stream,
 )
+from wsproto.utilities import ProtocolError
 
 from .addresses import Address
 from .background import background
 from .bytelink import READ_SIZE
+from .outbox import StreamOutbox
 from .strangers import Wrong
 from .tokens import Token
 
@@ -27,6 +30,11 @@ LARGEST_MESSAGE = 1 << 20
 
 _ENDS = (1000, 1001, 1005, 1006)
 """Close codes of an end that nobody is to blame for; the last two are of a connection that closed without one."""
+
+TROUBLE = (
+    OSError, trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed, HandshakeError, ProtocolError,
+)  # fmt: skip
+"""All that a peer can make trio, TLS and the WebSocket library raise."""
 
 Carrier = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -42,8 +50,9 @@ class RefusedError(Exception):
 class WebSocketStream(trio.abc.Stream):
     """The binary messages of a connection, whose borders mean nothing. `keep_alive` must run beside."""
 
-    def __init__(self, connection: WebSocketConnection) -> None:
+    def __init__(self, connection: WebSocketConnection, carried: _Carried) -> None:
         self._connection = connection
+        self._carried = carried
         self._heard_at = trio.current_time()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -51,6 +60,7 @@ class WebSocketStream(trio.abc.Stream):
         try:
             for start in range(0, len(data), MESSAGE_SIZE):
                 await self._connection.send_message(bytes(data[start : start + MESSAGE_SIZE]))
+                await self._carried.flushed()
         except ConnectionClosed as error:
             raise trio.BrokenResourceError(_describe(error)) from None
 
@@ -100,25 +110,48 @@ def _describe(error: ConnectionClosed) -> str:
     return "the WebSocket was closed" + (f" with {reason.code} {reason.reason or reason.name}" if reason else "")
 
 
-class _Watched(trio.abc.Stream):
-    """A stream that tells of its end: the library leaves an opening handshake waiting that can never come."""
+class _Carried(trio.abc.Stream):
+    """What the library writes to and reads from.
+
+    The library's reader answers pings itself. Were its writes to wait for the peer, two peers that both write much and
+    ping each other would both stop reading: so they are queued, and only who sends messages waits (`flushed`). It also
+    tells of the stream's end, which leaves the library's opening handshake waiting for ever.
+    """
 
     def __init__(self, stream: Carrier) -> None:
         self._stream = stream
+        self._outbox = StreamOutbox(stream)
         self._ended = trio.Event()
-        self._trouble: trio.BrokenResourceError | None = None
+
+    async def run(self) -> None:
+        """Write what is queued until the stream breaks."""
+        await self._outbox.run()
+        self._ended.set()
+
+    async def flushed(self) -> None:
+        """Wait until all is written. Raises BrokenResourceError if it cannot be."""
+        await self._outbox.flushed()
+        self._check()
+
+    def _check(self) -> None:
+        if self._outbox.error is not None:
+            raise trio.BrokenResourceError(str(self._outbox.error)) from self._outbox.error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
+        """Queue the bytes; waits only behind a flood of answers to pings, which a peer that reads does not cause."""
+        while self._outbox.bytes_queued > LARGEST_MESSAGE:
+            await self._outbox.flushed()
+        self._check()
+        self._outbox.append(bytes(data))
+        await trio.lowlevel.checkpoint()
 
     async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
+        await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         try:
             data = await self._stream.receive_some(max_bytes)
-        except trio.BrokenResourceError as error:
-            self._trouble = error
+        except trio.BrokenResourceError:
             self._ended.set()
             raise
         if not data:
@@ -132,7 +165,8 @@ class _Watched(trio.abc.Stream):
     async def fail_at_end(self) -> None:
         """Wait for the end, and raise BrokenResourceError."""
         await self._ended.wait()
-        raise self._trouble or trio.BrokenResourceError("the connection was closed")
+        self._check()
+        raise trio.BrokenResourceError("the connection was closed")
 
 
 async def shake_as_client(
@@ -142,18 +176,19 @@ async def shake_as_client(
 
     Raises BrokenResourceError if the connection ends before.
     """
-    watched = _Watched(stream)
-    async with background(watched.fail_at_end):
+    carried = _Carried(stream)
+    nursery.start_soon(carried.run)
+    async with background(carried.fail_at_end):
         connection = await wrap_client_stream(
             nursery,
-            watched,  # type: ignore[arg-type]  # any stream will do
+            carried,  # type: ignore[arg-type]  # any stream will do
             address.authority,
             address.path,
             extra_headers=[] if token is None else [(b"Authorization", token.authorization)],
             max_message_size=LARGEST_MESSAGE,
             receive_buffer_size=READ_SIZE,
         )
-    return WebSocketStream(connection)
+    return WebSocketStream(connection, carried)
 
 
 async def shake_as_server(
@@ -163,18 +198,21 @@ async def shake_as_server(
 
     Raises BrokenResourceError if the connection ends before.
     """
-    watched = _Watched(stream)
-    async with background(watched.fail_at_end):
+    carried = _Carried(stream)
+    nursery.start_soon(carried.run)
+    async with background(carried.fail_at_end):
         request = await wrap_server_stream(
-            nursery, watched, max_message_size=LARGEST_MESSAGE, receive_buffer_size=READ_SIZE
+            nursery, carried, max_message_size=LARGEST_MESSAGE, receive_buffer_size=READ_SIZE
         )
         if request.path != address.path:
             await request.reject(404)
+            await carried.flushed()
             raise RefusedError(Wrong.PATH)
         if token is not None and not token.allows(_authorization(request)):
             await request.reject(401, extra_headers=[(b"WWW-Authenticate", b"Bearer")])
+            await carried.flushed()
             raise RefusedError(Wrong.TOKEN)
-        return WebSocketStream(await request.accept())
+        return WebSocketStream(await request.accept(), carried)
 
 
 def _authorization(request: WebSocketRequest) -> bytes:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair
-from trio_websocket import wrap_client_stream, wrap_server_stream
+from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
 from capdag.cli._gateway_half import Guest, watch_pulse
 from capdag.relay import Switch, open_switch
 from capdag.relay._masters import CHOKED
-from capdag.transport import StreamLink
+from capdag.transport import StreamLink, parse_address
 from capdag.transport.background import background
-from capdag.transport.websocket import WebSocketStream
+from capdag.transport.websocket import WebSocketStream, shake_as_client, shake_as_server
 from capdag.wire import DEFAULT_LIMITS, FrameType
 from capdag.wire.notify import notify_frame
 from tests.faults.rig import Wire, rig
@@ -134,23 +134,53 @@ async def until_ended(link: StreamLink) -> None:
             await trio.sleep(0.1)
 
 
+@asynccontextmanager
+async def websockets(near: trio.abc.Stream, far: trio.abc.Stream) -> AsyncIterator[tuple[WebSocketStream, ...]]:
+    """Open a WebSocket over two ends of a stream."""
+    address, found = parse_address("ws://localhost:1/x"), list[WebSocketStream]()
+
+    async def accept(nursery: trio.Nursery) -> None:
+        found.append(await shake_as_server(nursery, far, address, None))  # type: ignore[arg-type]
+
+    async with background() as nursery:
+        nursery.start_soon(accept, nursery)
+        found.insert(0, await shake_as_client(nursery, near, address, None))  # type: ignore[arg-type]
+        await wait_all_tasks_blocked()
+        yield tuple(found)
+
+
 @pytest.mark.parametrize("stalled", [0, 1])
 async def test_a_websocket_whose_peer_vanished_is_ended_by_its_pings(stalled: int, autojump_clock: MockClock) -> None:
     """K15."""
     (near, left), (right, far) = memory_stream_pair(), memory_stream_pair()
     wire, ended = Wire(), trio.Event()
-    async with background() as nursery:
-        nursery.start_soon(wire.run, (right, left))
-
-        async def accept() -> None:
-            request = await wrap_server_stream(nursery, far)
-            await request.accept()
-
-        nursery.start_soon(accept)
-        stream = WebSocketStream(await wrap_client_stream(nursery, near, "localhost", "/"))  # type: ignore[arg-type]
+    async with background(partial(wire.run, (right, left))) as nursery, websockets(near, far) as (stream, _):
         nursery.start_soon(stream.keep_alive, 20.0, ended.set)
         await trio.sleep(1_000)
         assert not ended.is_set()
         wire.stall(stalled)
         with trio.fail_after(31):
             await ended.wait()
+
+
+async def test_two_that_write_much_and_ping_each_other_do_not_stop_reading(autojump_clock: MockClock) -> None:
+    """K15: an answer to a ping waits for nobody; the two streams have no room at all between them."""
+    data = bytes(1_000_000)
+
+    async def write(stream: WebSocketStream) -> None:
+        await stream.send_all(data)
+
+    async def read(stream: WebSocketStream) -> None:
+        got = 0
+        while got < len(data):
+            got += len(await stream.receive_some())
+
+    async def ping(stream: WebSocketStream) -> None:
+        for _ in range(20):
+            await stream._connection.ping()
+
+    with trio.fail_after(1_000):
+        async with websockets(*lockstep_stream_pair()) as streams, trio.open_nursery() as nursery:
+            for stream in streams:
+                for act in (write, read, ping):
+                    nursery.start_soon(act, stream)
