@@ -775,6 +775,18 @@ class CallsUnderCredit(Caller):
 
 
 @misdeed
+class CallsWhole(Caller):
+    """Ends the body of its call, whose id is the same each time."""
+
+    def write(self) -> None:
+        if self.index < 40:
+            super().write()
+            if self.index == 40:
+                self.stream_end(Inner(self.rid), 40)
+                self.send(body_end_frame(self.rid))
+
+
+@misdeed
 class CallsWithoutCredit(Caller):
     free = True
 

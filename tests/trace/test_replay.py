@@ -81,14 +81,14 @@ async def test_a_death_is_died_again_and_a_mended_cartridge_is_told_from_it(tmp_
     assert [outcome.same for outcome in mended.outcomes] == [True, True, False]
 
 
-@pytest.mark.parametrize("name", ["CallsUnderCredit", "FourPieces"])
+@pytest.mark.parametrize("name", ["CallsWhole", "FourPieces"])
 async def test_calls_and_streams_come_again(tmp_path: Path, name: str) -> None:
     with trio.fail_after(30):
         trace = await recorded(tmp_path, misdeed(name), [misbehave.GOOD, misbehave.CAP], [b"abc"])
         came = await replay(trace, misdeed(name), patience=5)
     assert came.notes == []
     assert came.same
-    assert any(story.asked == "host" for story in requests_of(trace.records)) == (name == "CallsUnderCredit")
+    assert any(story.asked == "host" for story in requests_of(trace.records)) == (name == "CallsWhole")
 
 
 async def test_what_is_no_frame_comes_again(tmp_path: Path) -> None:
