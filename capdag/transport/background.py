@@ -27,21 +27,6 @@ def ungrouped() -> Iterator[None]:
     raise error from error.__cause__
 
 
-@contextmanager
-def first_of(*kinds: type[Exception]) -> Iterator[None]:
-    """Let a group of exceptions that are all of these kinds leave the block as the first of them."""
-    try:
-        yield
-        return
-    except ExceptionGroup as group:
-        if group.split(kinds)[1] is not None:
-            raise
-        error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    raise error from error.__cause__
-
-
 @asynccontextmanager
 async def background(*tasks: Callable[[], Awaitable[object]]) -> AsyncIterator[trio.Nursery]:
     """Run `tasks` while the block runs, and cancel them at its end. Gives the nursery, for more of the kind.

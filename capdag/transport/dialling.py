@@ -12,12 +12,11 @@ import trio
 from trio_websocket import ConnectionRejected
 
 from .addresses import Address, Scheme
-from .background import background, first_of
 from .bytelink import ByteLink, LinkEnd
 from .credentials import Credentials
 from .sockets import SocketError, connect_unix, stream_link, watch_peer
 from .streamlink import StreamLink
-from .websocket import TROUBLE, Carrier, shake_as_client
+from .websocket import TROUBLE, Carrier, peers_tasks, shake_as_client
 
 Use = Callable[[ByteLink], Awaitable[None]]
 """What is done with a link while it is open: it runs the link to its end and raises nothing."""
@@ -62,8 +61,7 @@ class _Attempt:
 
     async def run(self, use: Use) -> None:
         try:
-            with first_of(SocketError, *TROUBLE):
-                await self._open(use)
+            await self._open(use)
         except TROUBLE as error:
             if self._link is None:
                 raise RefusedLinkError(f"{self._address} {_refusal(error)}") from None
@@ -73,7 +71,7 @@ class _Attempt:
             raise RefusedLinkError(f"{self._address} sent no frame ({link.reason}): {_SILENT}")
 
     async def _open(self, use: Use) -> None:
-        async with background() as nursery:
+        async with peers_tasks() as nursery:
             with trio.move_on_after(self._times.handshake):
                 self._link = await self._shake(nursery)
             if self._link is None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import trio
 
 from .addresses import Address, Scheme
-from .background import background, first_of
 from .bytelink import ByteLink, LinkEnd
 from .credentials import Credentials
 from .dialling import LinkTimes, Use, hear_first
@@ -19,7 +18,7 @@ from .sockets import SocketError, UnixListener, stream_link, watch_peer
 from .strangers import Strangers, Wrong
 from .streamlink import StreamLink
 from .tokens import PREAMBLE_SIZE, Token
-from .websocket import TROUBLE, Carrier, RefusedError, shake_as_server
+from .websocket import TROUBLE, Carrier, RefusedError, peers_tasks, shake_as_server
 
 MOST_PENDING = 64
 """Connections that have not sent a frame yet, at one address; further ones are closed at once."""
@@ -132,8 +131,7 @@ class _Visit:
     async def run(self, use: Use) -> None:
         strangers = self._doorway.strangers
         try:
-            with first_of(RefusedError, *TROUBLE):
-                await self._visit(use)
+            await self._visit(use)
         except RefusedError as error:
             strangers.turn_away(self._who, error.wrong)
         except TROUBLE as error:
@@ -146,7 +144,7 @@ class _Visit:
             self._stream.socket.close()
 
     async def _visit(self, use: Use) -> None:
-        async with background() as nursery:
+        async with peers_tasks() as nursery:
             with trio.move_on_after(self._doorway.times.handshake) as scope:
                 self._link = await self._doorway.shake(nursery, self._stream, self._name)
             if scope.cancelled_caught or self._link is None:

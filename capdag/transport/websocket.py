@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import trio
 from trio_websocket import (
@@ -35,6 +36,33 @@ TROUBLE = (
     OSError, trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed, HandshakeError, ProtocolError,
 )  # fmt: skip
 """All that a peer can make trio, TLS and the WebSocket library raise."""
+
+
+@asynccontextmanager
+async def peers_tasks() -> AsyncIterator[trio.Nursery]:
+    """Give a nursery for tasks that read what a peer sends, which end with the block.
+
+    Whatever the libraries raise there, be it of `TROUBLE` or not, is the peer's doing: it ends the block as one
+    exception of `TROUBLE`. What the block itself raises leaves as it is.
+    """
+    own: Exception | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            except Exception as error:
+                own = error
+                raise
+            nursery.cancel_scope.cancel()
+    except Exception as error:
+        if own is not None:
+            raise own from own.__cause__
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, TROUBLE):
+            raise error from error.__cause__
+        raise trio.BrokenResourceError(f"{type(error).__name__}: {error}") from error
+
 
 Carrier = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 

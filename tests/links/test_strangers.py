@@ -100,11 +100,12 @@ async def test_a_listening_side_whose_certificate_is_not_known_gets_no_frame(kin
     assert "is --tls-ca the one that signed it?" in text
 
 
-GARBAGE = [
-    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 600,
-    b"\0" * 900,
-]
+TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 600
+
+UPGRADE = b"GET /capdag HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+"""With a host that is no text the library raises what it does not name."""
+
+GARBAGE = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", UPGRADE % b"\xdd\xff", UPGRADE % b"x", TLS_HELLO, b"\0" * 900]
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls", "ws", "wss"])

@@ -23,7 +23,7 @@ from capdag.transport import (
     local_link_pair,
     socket_link,
 )
-from capdag.transport.background import background, first_of, ungrouped
+from capdag.transport.background import background, ungrouped
 from capdag.transport.outbox import Outbox
 from capdag.wire import DEFAULT_LIMITS, Frame, FrameSplitter, FrameType, FrameView, fnv1a_64, pack, view_of
 
@@ -510,10 +510,3 @@ async def test_cancelling_around_a_background_is_no_error(autojump_clock: trio.a
         async with background(trio.sleep_forever):
             await trio.sleep_forever()
     assert scope.cancelled_caught
-
-
-@pytest.mark.parametrize("others", [[], [KeyError("other")]])
-def test_a_group_of_expected_errors_leaves_as_the_first(others: list[Exception]) -> None:
-    group = ExceptionGroup("", [ExceptionGroup("", [ValueError("first")]), OSError("second"), *others])
-    with pytest.raises(ExceptionGroup if others else ValueError), first_of(ValueError, OSError):
-        raise group
