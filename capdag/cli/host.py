@@ -11,7 +11,7 @@ import msgspec
 from capdag.config import Config
 
 from ._links import address_option, link_options, settle_links
-from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config
+from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config, trace_options
 
 
 @click.command()
@@ -20,9 +20,16 @@ from ._options import config_option, log_option, log_to_stderr, roster_options, 
 @link_options
 @config_option
 @roster_options
+@trace_options
 @log_option("info")
 def host(
-    config_file: Path | None, models_dir: str | None, commands: tuple[str, ...], log_level: str, **links: Any
+    config_file: Path | None,
+    models_dir: str | None,
+    commands: tuple[str, ...],
+    trace_dir: str | None,
+    trace_payloads: bool,
+    log_level: str,
+    **links: Any,
 ) -> None:
     """Run cartridges for an engine: a `capdag gateway`, or any switch that speaks the protocol.
 
@@ -38,7 +45,7 @@ def host(
     """
 
     def settle() -> Config:
-        config = settle_config(config_file, models_dir=models_dir)
+        config = settle_config(config_file, models_dir=models_dir, trace_dir=trace_dir, trace_payloads=trace_payloads)
         settled = settle_links(config.host.links, links)
         if not settled.listen and not settled.connect:
             raise click.UsageError(

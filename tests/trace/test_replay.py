@@ -164,6 +164,12 @@ def test_the_command_records_shows_and_replays(tmp_path: Path) -> None:
     assert f"DIFFERS  {rid}  NO_HANDLER / environment  (recorded: END)  {ECHO}" in done.stdout.decode()
 
 
+@pytest.mark.parametrize("command", ["serve", "host", "call"])
+def test_what_has_cartridges_records_them(command: str) -> None:
+    options = {option for param in main.commands[command].params for option in param.opts}
+    assert {"--trace", "--trace-payloads"} <= options
+
+
 async def test_mistakes_are_answered(tmp_path: Path) -> None:
     masked = tmp_path / "run.trace"
     writer = TraceWriter(masked, ["python3", "mine.py"], payloads=False)
