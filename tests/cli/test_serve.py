@@ -216,7 +216,7 @@ def test_a_cartridge_that_does_not_start_is_named_with_its_last_words(tmp_path: 
         server.wait_for("cartridge 'broken' exited with status 1 before it was ready")
         server.wait_for("the licence has run out")
         shown = capdag(server.runtime, "ps").stdout.decode()
-        assert re.search(r"^  broken +dead .*exited with status 1 before it was ready", shown, re.MULTILINE)
+        assert re.search(r"^  broken +(paused|dead) .*exited with status 1 before it was ready", shown, re.MULTILINE)
         broken.write_bytes(Path(__file__).with_name("upper.py").read_bytes())
         done = capdag(server.runtime, "ps", "--reset", "broken")
         assert done.stdout == b"broken starts again now\n"
