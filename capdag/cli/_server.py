@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from capdag.client import Client
-from capdag.config import Config
+from capdag.config import Config, GatewayLinks
 from capdag.host import HostRuntime
 from capdag.relay import open_switch
 
 from ._admin import LocalAdmin
-from ._doors import Doors
-from ._gateway_half import attach_hosts
 from ._http import serve_gateway, shutdown_limit
 from ._learn import learn_caps
 from ._local import start_local_host
@@ -25,6 +24,9 @@ from ._roster import Roster, read_roster
 from ._run import open_run
 from ._settings import checked_models_folder, switch_settings
 from ._signals import run_until_signal
+
+if TYPE_CHECKING:
+    from ._doors import Doors
 
 
 def run_server(settle: Callable[[], Config], commands: Sequence[str]) -> None:
@@ -37,9 +39,17 @@ def run_server(settle: Callable[[], Config], commands: Sequence[str]) -> None:
     folder = checked_models_folder(config)
     roster = read_roster(config, folder, commands)
     read = partial(RosterReader, settle=settle, commands=commands, records=roster.records)
-    links = config.gateway.links
-    doors = Doors(links, links.accept, links.hosts) if links.accept or links.hosts else None
+    doors = _doors(config.gateway.links)
     trio.run(run_until_signal, partial(_serve, config, roster, folder, read, doors), limit)
+
+
+def _doors(links: GatewayLinks) -> Doors | None:
+    """Return the addresses of hosts elsewhere; None, and what links stand on is not loaded, if there are none."""
+    if not links.accept and not links.hosts:
+        return None
+    from ._doors import Doors
+
+    return Doors(links, links.accept, links.hosts)
 
 
 async def _serve(
@@ -53,6 +63,8 @@ async def _serve(
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
         host = await start_local_host(nursery, switch, roster, run, config)
         if doors is not None:
+            from ._gateway_half import attach_hosts
+
             await attach_hosts(switch, doors, nursery, run)
         admin = LocalAdmin(switch, host, doors=doors, reader=read(host))
         async with trio.open_nursery() as http:

@@ -11,7 +11,7 @@ from capdag.cli._doors import Doors
 from capdag.cli._links import read_addresses, read_credentials, read_times, settle_links
 from capdag.config import GatewayLinks, HostLinks, parse_config
 from capdag.errors import ConfigError
-from capdag.transport import LinkTimes
+from capdag.transport.dialling import LinkTimes
 
 FILE = """
 [gateway.links]
