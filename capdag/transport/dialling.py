@@ -11,6 +11,8 @@ from typing import NamedTuple
 import trio
 from trio_websocket import ConnectionRejected
 
+from capdag.errors import ConfigError
+
 from .addresses import Address, Scheme
 from .bytelink import ByteLink, LinkEnd
 from .credentials import Credentials
@@ -89,7 +91,7 @@ class _Attempt:
         watch_peer(stream.socket, self._times.silence)
         carrier: Carrier = stream
         if address.is_encrypted:
-            context = self._credentials.client_context()
+            context = self._context()
             carrier = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
             await carrier.do_handshake()
         if address.is_websocket:
@@ -99,6 +101,13 @@ class _Attempt:
         if token is not None:
             await carrier.send_all(token.preamble)
         return stream_link(stream, name) if carrier is stream else StreamLink(name, carrier, close=close)
+
+    def _context(self) -> ssl.SSLContext:
+        """Return the TLS settings by the files as they are now: they may have been renewed, or be so just now."""
+        try:
+            return self._credentials.client_context()
+        except ConfigError as error:
+            raise SocketError(f"cannot connect to {self._address}: {error}") from None
 
 
 _REFUSALS = {401: "the token is not the one that it knows", 404: "it has another path"}

@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from capdag.transport import ByteLink, Credentials, UnixListener, parse_address
 from capdag.transport.dialling import LinkTimes
 from capdag.transport.redialling import PATIENCE, Dialler, DialState, Pauses
+from tests.links.kinds import certificates, doorway, way
 from tests.links.test_kinds import End
 
 PAUSES = Pauses(first=0.2, longest=5.0, stable=3.0)
@@ -112,6 +113,32 @@ async def test_a_link_that_lasted_makes_the_next_pause_short_again(tmp_path: Pat
             assert keeper.state is DialState.CONNECTED
             nursery.cancel_scope.cancel()
     assert max(tries.times[-1] - tries.times[-2] - tries.lasts, 0) <= PAUSES.first
+
+
+async def test_certificates_may_be_renewed_between_two_links(tmp_path: Path) -> None:
+    """K4: what is missing for a moment is a failure like another."""
+    files = certificates()
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+    ends: list[End] = []
+
+    async def run(link: ByteLink) -> None:
+        ends.append(End())
+        await ends[-1].use(link)
+
+    for path, kept in ((certificate, files.client[0]), (key, files.client[1])):
+        path.write_bytes(kept.read_bytes())
+    async with doorway(way("tls"), End().use) as (_, address), trio.open_nursery() as nursery:
+        dialling = Credentials(tls_cert=certificate, tls_key=key, tls_ca=files.ca)
+        keeper = Dialler(address, dialling, LinkTimes(), Pauses(first=0.01, longest=0.01))
+        certificate.unlink()
+        nursery.start_soon(keeper.keep, run)
+        while "cannot read" not in keeper.snapshot()["trouble"]:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        certificate.write_bytes(files.client[0].read_bytes())
+        with trio.fail_after(10):
+            while not ends:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
 
 
 async def test_cancelling_ends_it_in_every_state_and_leaves_no_descriptor(tmp_path: Path) -> None:
