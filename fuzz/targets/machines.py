@@ -47,6 +47,8 @@ TYPES = tuple(FrameType)
 PAYLOADS = (b"\x00", b"\x42a", b"b", b"\x41a", b"", b"\x82\x00", b"\x00\x00", b"\xff")
 """Whole values, the two halves of one, nothing, an open array, two values, no CBOR."""
 
+RIDS = (0, *(bytes((number,)) * 16 for number in (1, 2, 3)))
+
 TABLE_LIMIT = 8
 MAX_ITEM = 16
 
@@ -70,7 +72,7 @@ def frame_of(record: bytes) -> tuple[int, Frame]:
     """Make a frame of four bytes: sender and type; RID, XID and stream; what the type has; a payload or a count."""
     who, ids, what, how = record
     kind = TYPES[(who & 0x7F) % len(TYPES)]
-    frame = Frame(kind, ids & 3, routing_id=(ids >> 2 & 3) or None)
+    frame = Frame(kind, RIDS[ids & 3], routing_id=(ids >> 2 & 3) or None)
     metas = _METAS.get(kind)
     frame.meta = metas[what >> 6] if metas is not None else None
     stream = f"s{ids >> 4 & 3}" if ids < 0xC0 else None
@@ -189,7 +191,7 @@ def _over(conversation: Conversation, direction: Direction) -> bool:
 def _end_everything(conversation: Conversation, directions: tuple[Direction, ...]) -> None:
     """Both sides send ERR for every id: for a call served where it was made once for each of its halves."""
     for direction in directions * 2:
-        for rid in range(4):
+        for rid in RIDS:
             for xid in (None, 1, 2, 3):
                 try:
                     conversation.take(direction, view_of(Frame(FrameType.ERR, rid, routing_id=xid)))
