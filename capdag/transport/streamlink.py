@@ -11,6 +11,9 @@ from capdag.wire import DEFAULT_LIMITS, Limits
 from .bytelink import READ_SIZE, ByteLink, LinkEnd
 from .outbox import StreamOutbox
 
+_LAST_READS = 0.5
+"""Seconds that the reader has after a write has failed, if it does not end by itself."""
+
 
 class StreamLink(ByteLink):
     """Frames over a stream, one task reading and one writing.
@@ -31,6 +34,8 @@ class StreamLink(ByteLink):
 
     async def _write(self) -> None:
         await self._outbox.run()
+        # The far end stopped reading; what it wrote before that still counts, and the reader comes to its end.
+        await trio.sleep(_LAST_READS)
         self._finish(LinkEnd.BROKEN, f"writing failed: {self._outbox.error}")
 
     async def _read(self) -> None:

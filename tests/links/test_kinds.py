@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from trio_websocket import wrap_client_stream
 
-from capdag.transport import ByteLink, LinkEnd
+from capdag.transport import ByteLink, LinkEnd, StreamLink
 from capdag.transport.background import background
 from capdag.transport.websocket import LARGEST_MESSAGE
 from capdag.wire import Frame, FrameType, FrameView, fnv1a_64, view_of
@@ -71,6 +72,25 @@ async def both_ends(kind: str, folder: Path) -> AsyncIterator[tuple[End, End]]:
         await listening.connected()
         await dialling.connected()
         yield listening, dialling
+
+
+async def test_a_far_end_that_stops_reading_has_its_last_frames_taken(autojump_clock: trio.abc.Clock) -> None:
+    """K12: it dies with an answer under way, and our write fails before we have read that."""
+    answer = chunk(0, 200_000)  # more than one read brings
+    for _ in range(20):  # which task is first is left to chance
+        near, far = memory_stream_pair()
+        end = End()
+        async with background() as nursery:
+            nursery.start_soon(end.use, StreamLink("near", near, close=lambda: None))
+            link = await end.connected()
+            await wait_all_tasks_blocked()
+            # All at once: reader and writer are woken together.
+            far.send_stream._outgoing.put(len(answer.body).to_bytes(4, "big") + answer.body)
+            far.send_stream.close()
+            far.receive_stream.close()
+            link.send([chunk(1)])
+            await end.until(lambda end=end: end.reasons)  # type: ignore[misc]
+        assert end.bodies == [answer.body]
 
 
 def has(end: End, count: int) -> bool:
