@@ -12,7 +12,7 @@ from capdag.wire import DEFAULT_LIMITS, Limits
 from .bytelink import READ_SIZE, ByteLink, LinkEnd
 from .outbox import Outbox
 
-_READS_A_TURN = 4
+_READS_A_TURN = 8
 """Full reads made of one descriptor before the others have their turn."""
 
 _LAST_READS = 64
@@ -58,19 +58,20 @@ class FdLink(ByteLink):
             await trio.lowlevel.wait_readable(self._read_fd)
             # After a short read there is nothing more: no look is needed to know that.
             for _ in range(_READS_A_TURN):
-                if self._read_once() < READ_SIZE or self._end is not None:
+                size = self._reader.missing or READ_SIZE
+                if self._read_once(size) < size or self._end is not None:
                     break
 
     def drain(self) -> None:
         """Read and deliver what already lies in the descriptor, without waiting: an END may be there."""
         for _ in range(_LAST_READS):
-            if self._end is not None or not self._read_once():
+            if self._end is not None or not self._read_once(READ_SIZE):
                 return
 
-    def _read_once(self) -> int:
-        """One read and its delivery; returns how many bytes there were."""
+    def _read_once(self, size: int) -> int:
+        """One read of at most `size` bytes and its delivery; returns how many there were."""
         try:
-            data = os.read(self._read_fd, self._reader.missing or READ_SIZE)
+            data = os.read(self._read_fd, size)
         except BlockingIOError:
             return 0
         except OSError as error:

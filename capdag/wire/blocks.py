@@ -28,8 +28,9 @@ _PREFIX = 24
 _LARGE = 16_384
 """Bytes of a body from which a write of its own costs less than a copy."""
 
-_LARGE_FRAME, _LARGEST_READ = 65_536, 1 << 20
-"""Bytes from which the rest of a frame is to be read by itself, and of such a read at most: what a pipe may hold."""
+_READ = 65_536
+"""Bytes that links read at once. Of longer frames the rest is to be read by itself, in as many reads as it takes: in
+larger ones sender and reader of a pipe get into each other's way."""
 
 _TYPE, _CHUNK = 8, bytes((FrameType.CHUNK,))
 """Where the type of a plain frame is, behind its length, and that of a CHUNK."""
@@ -53,20 +54,20 @@ _RISING = bytes(range(256))
 
 
 class ChunkRun:
-    """Consecutive CHUNKs of one stream, checked, as they lie in `block` with their length prefixes.
+    """Consecutive CHUNKs of one stream, checked, as they lie in `pieces`, one after the other, with their prefixes.
 
     `last_seq` is the highest seq of them, `largest_body` and `largest_payload` the most bytes that one has.
     """
 
-    __slots__ = ("_places", "block", "count", "id", "largest_body", "largest_payload", "last_seq", "stream_id", "xid")
+    __slots__ = ("_places", "count", "id", "largest_body", "largest_payload", "last_seq", "pieces", "stream_id", "xid")
 
     type = FrameType.CHUNK
 
     def __init__(
-        self, block: bytes, count: int, rid: MessageId, xid: MessageId | None, stream_id: str | None, last_seq: int,
-        largest_body: int, largest_payload: int, places: ChunkPlaces,
+        self, pieces: Sequence[bytes], count: int, rid: MessageId, xid: MessageId | None, stream_id: str | None,
+        last_seq: int, largest_body: int, largest_payload: int, places: ChunkPlaces,
     ) -> None:  # fmt: skip
-        self.block = block
+        self.pieces = pieces
         self.count = count
         self.id = rid
         self.xid = xid
@@ -78,13 +79,14 @@ class ChunkRun:
 
     def views(self) -> list[FrameView]:
         """Return the frames one by one."""
+        block = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
         if self.count == 1:
-            body = self.block[PREFIX_SIZE:]
+            body = block[PREFIX_SIZE:]
             return [FrameView(body, self.type, self.id, self.last_seq, self.xid, self.stream_id, None, self._places)]
-        return list(map(inspect, FrameSplitter(self.largest_body).feed(self.block)))
+        return list(map(inspect, FrameSplitter(self.largest_body).feed(block)))
 
     def __repr__(self) -> str:
-        return f"<{self.count} CHUNKs rid={show_id(self.id)} xid={show_id(self.xid)} {len(self.block)} B>"
+        return f"<{self.count} CHUNKs rid={show_id(self.id)} xid={show_id(self.xid)} {sum(map(len, self.pieces))} B>"
 
 
 Parcel = FrameView | ChunkRun
@@ -114,17 +116,17 @@ def write_parcels(parcels: Sequence[Parcel], max_frame: int, pieces: list[bytes]
                 if parcel.largest_body > max_frame:
                     small += (pack(view, max_frame) for view in parcel.views())
                     continue
-                data = parcel.block
+                told = parcel.pieces
             else:
-                small.append(prefix(parcel, max_frame))
-                data = parcel.body
-            if len(data) < _LARGE:
-                small.append(data)
-                continue
-            if small:
-                pieces.append(b"".join(small))
-                small.clear()
-            pieces.append(data)
+                told = (prefix(parcel, max_frame), parcel.body)
+            for data in told:
+                if len(data) < _LARGE:
+                    small.append(data)
+                    continue
+                if small:
+                    pieces.append(b"".join(small))
+                    small.clear()
+                pieces.append(data)
     finally:
         if small:
             pieces.append(b"".join(small))
@@ -156,14 +158,16 @@ class BlockReader:
         splitter.take(data)
         self.missing = 0
         while splitter.position < len(splitter.data) or splitter.size:
-            run = self._run() if self.runs and not splitter.size else None
+            run = None
+            if self.runs:
+                run = self._large() if splitter.size else self._run()
             if run is not None:
                 parcels.append(run)
                 continue
             body = splitter.next()
             if body is None:
-                if splitter.size > _LARGE_FRAME:
-                    self.missing = min(splitter.missing, _LARGEST_READ)
+                if splitter.size > _READ:
+                    self.missing = min(splitter.missing, _READ)
                 return
             parcels.append(self._inspect(body))
 
@@ -189,8 +193,45 @@ class BlockReader:
             count, end, seq, body, largest, places = _scan(data, begin, (start, tail, rest), splitter.max_frame)
             if count:
                 splitter.position, splitter.offset = end, splitter.offset + end - begin
-                return ChunkRun(data[begin:end], count, rid, xid, stream_id, seq, body, largest, places)
+                return ChunkRun((data[begin:end],), count, rid, xid, stream_id, seq, body, largest, places)
         return None
+
+    def _large(self) -> ChunkRun | None:
+        """Return a CHUNK of a known stream that came in parts, as it came: it may be as good as any in `_run`."""
+        splitter = self._splitter
+        parts, body = splitter.parts, splitter.size
+        if splitter.missing or len(parts) < 2 or sum(map(len, parts)) != body:
+            return None
+        for tail, rest, rid, xid, stream_id in known_streams(parts[0][:_PREFIX], ()):
+            found = _measure(parts, body, tail, rest)
+            if found is not None:
+                seq, places = found
+                pieces = (body.to_bytes(PREFIX_SIZE, "big"), *parts)
+                splitter.end_parts()
+                return ChunkRun(pieces, 1, rid, xid, stream_id, seq, body, places[1], places)
+        return None
+
+
+def _measure(parts: Sequence[bytes], body: int, tail: bytes, rest: bytes) -> tuple[int, ChunkPlaces] | None:
+    """Return seq and places of a CHUNK in parts if it is good: its head in the first, all behind its payload in the
+    last."""
+    first, last = parts[0], parts[-1]
+    before = body - len(last)
+    try:
+        seq, place = _number(first, _PREFIX + 1, first[_PREFIX])
+        if first[place] != 6:
+            return None
+        size, payload = _number(first, place + 2, first[place + 1] - 0x40)
+        index = payload + size + len(tail) - before
+        if payload > len(first) or index < len(tail) or not last.startswith(tail, index - len(tail)):
+            return None
+        checksum = index + 1 if last[index] < 0x18 else index + 1 + WIDTHS[last[index]]
+        whole = checksum + 10 + len(rest) == len(last)
+    except (IndexError, KeyError):
+        return None
+    if not whole or not last.startswith(_CHECKSUM, checksum) or not last.endswith(rest):
+        return None
+    return seq, (payload, size, index + before)
 
 
 def _scan(
@@ -246,6 +287,8 @@ def _number(data: bytes, at: int, head: int) -> tuple[int, int]:
     """Return the integer after its head, and where it ends. Raises KeyError for what is no head of a longer one."""
     if head == 0x18:
         return data[at], at + 1
+    if 0 <= head < 0x18:
+        return head, at
     end = at + WIDTHS[head]
     return int.from_bytes(data[at:end], "big"), end
 

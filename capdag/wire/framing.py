@@ -19,8 +19,8 @@ class FrameSplitter:
     """Collects bytes and gives whole bodies. Memory: at most one frame of `max_frame` bytes and one read.
 
     `data` and `position`: what was taken, and how far it has been cut. `size` and `missing`: bytes of the body being
-    read, and of those that have not come yet; 0 while its length is not known. `offset` counts the bytes of the stream
-    up to that frame, for error messages.
+    read, and of those that have not come yet; 0 while its length is not known. `parts`: what has come of a body in more
+    than one read. `offset` counts the bytes of the stream up to that frame, for error messages.
     """
 
     def __init__(self, max_frame: int = DEFAULT_LIMITS.max_frame) -> None:
@@ -30,7 +30,7 @@ class FrameSplitter:
         self.missing = 0
         self.offset = 0
         self.size = 0
-        self._parts: list[bytes] = []
+        self.parts: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take the bytes of one read and yield the bodies that are now whole. To be consumed to its end.
@@ -45,18 +45,18 @@ class FrameSplitter:
     def take(self, data: bytes) -> None:
         """Take the bytes of one read, once `next` has given all that there was."""
         if self.missing:
-            # A body that ends with this read is joined of its parts and never copied again.
-            self._parts.append(data)
+            self.parts.append(data)
             self.missing = max(0, self.missing - len(data))
-            if not self.missing:
-                self.data = b"".join(self._parts)
-                self._parts.clear()
         else:
             self.data = self.data[self.position :] + data
             self.position = 0
 
     def next(self) -> bytes | None:
         """Return the next whole body, or None until more is taken. Raises RemoteProtocolError as `feed` does."""
+        if self.parts and not self.missing:
+            # A body that ends with the last part is not copied again.
+            self.data, self.position = b"".join(self.parts), 0
+            self.parts.clear()
         data, position, size = self.data, self.position, self.size
         if not size:
             if len(data) - position < PREFIX_SIZE:
@@ -69,12 +69,18 @@ class FrameSplitter:
         if end > len(data):
             if not self.missing:
                 self.size, self.missing = size, end - len(data)
-                self._parts.append(data[position:])
+                self.parts.append(data[position:])
                 self.data, self.position = b"", 0
             return None
         self.size, self.position = 0, end
         self.offset += PREFIX_SIZE + size
         return data[position:end]
+
+    def end_parts(self) -> None:
+        """Go on behind a body whose `parts` were taken as they are."""
+        self.offset += PREFIX_SIZE + self.size
+        self.size = 0
+        self.parts.clear()
 
     def _bad_length(self, size: int, shown: bytes) -> RemoteProtocolError:
         return RemoteProtocolError(
@@ -85,7 +91,7 @@ class FrameSplitter:
     def eof(self) -> None:
         """Check a stream that ended: raises RemoteProtocolError if it ended inside a frame."""
         needed = PREFIX_SIZE + self.size
-        begun = b"".join(self._parts) if self.missing else self.data[self.position :]
+        begun = b"".join(self.parts) if self.missing else self.data[self.position :]
         if self.missing:
             begun = _PREFIX.pack(self.size) + begun
         if begun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -90,7 +91,7 @@ def test_frames_of_one_size_come_as_one_run(count: int, first: int) -> None:
         assert isinstance(run, ChunkRun)
         assert (run.id, run.xid, run.stream_id) == (RIDS[0], 7, "s")
         assert run.last_seq == first + count - 1
-        assert run.block == b"".join(frames[-run.count :])
+        assert b"".join(run.pieces) == b"".join(frames[-run.count :])
 
 
 def test_a_run_knows_its_largest_frame() -> None:
@@ -180,7 +181,7 @@ def test_a_large_frame_is_read_in_parts() -> None:
     large, small = chunk(RIDS[0], 0, 0, 250_000), chunk(RIDS[0], 1, 1, 5)
     reader, parcels = BlockReader(), list[Parcel]()
     reader.feed(large[:1000], parcels)
-    assert reader.missing == len(large) - 1000
+    assert reader.missing == 65_536
     reader.feed(large[1000:200_000], parcels)
     assert parcels == []
     reader.feed(large[200_000:] + small, parcels)
@@ -209,3 +210,41 @@ def test_what_comes_before_a_frame_that_is_too_long_is_written() -> None:
     with pytest.raises(LocalProtocolError, match="is over the link's max_frame of 200"):
         write_parcels(read(b"".join(frames), runs=True)[0], 200, pieces)
     assert b"".join(pieces) == b"".join(frames[:9])
+
+
+@pytest.mark.parametrize("make", [chunk, spliced])
+@pytest.mark.parametrize("sizes", [(250_000, 100_000), (70_000, 70_000)])
+@pytest.mark.parametrize("at", [100, 66_000])
+def test_large_frames_of_a_known_stream_are_passed_on_in_their_parts(
+    make: Callable[..., bytes], sizes: tuple[int, int], at: int
+) -> None:
+    frames = [make(RIDS[0], number, number, size) for number, size in enumerate((9, *sizes))]
+    reader, parcels = BlockReader(runs=True), list[Parcel]()
+    reader.feed(frames[0], parcels)
+    for frame in frames[1:]:
+        reader.feed(frame[:at], parcels)
+        reader.feed(frame[at:], parcels)
+    runs = [parcel for parcel in parcels if isinstance(parcel, ChunkRun)]
+    assert [len(run.pieces) for run in runs] == [3, 3]
+    assert b"".join(piece for run in runs for piece in run.pieces) == b"".join(frames[1:])
+    single, _ = facts(b"".join(frames), runs=False)
+    assert [(view.body, view.fields) for view in single_frames(parcels)] == single
+    assert [run.largest_payload for run in runs] == [len(encode_value(bytes(size))) for size in sizes]
+
+
+@pytest.mark.parametrize("make", [chunk, spliced])
+def test_a_changed_byte_of_a_frame_in_parts_is_judged_as_in_a_whole_one(make: Callable[..., bytes]) -> None:
+    first, frame = make(RIDS[0], 299, 299, 9), make(RIDS[0], 300, 300, 70_000)
+    for place in (*range(4, 40), *range(len(frame) - 40, len(frame))):
+        for value in {frame[place] ^ 1, 0x17, 0x18, 0xFF}:
+            changed = frame[:place] + bytes((value,)) + frame[place + 1 :]
+            for cut in (33, 35, 36, 38, 66_000, len(frame) - 20, len(frame) - 5):
+                reader, parcels, end = BlockReader(runs=True), list[Parcel](), ""
+                try:
+                    for piece in (first, changed[:cut], changed[cut:]):
+                        reader.feed(piece, parcels)
+                    reader.eof()
+                except RemoteProtocolError as error:
+                    end = str(error)
+                got = [(view.body, view.fields) for view in single_frames(parcels)]
+                assert (got, end) == facts(first + changed, runs=False), (place, value, cut)
