@@ -91,7 +91,11 @@ def remember(view: FrameView) -> None:
         if body[after] != key:
             return
         last, after = after, _end(body, after + 1)
-    rest = body[after + 10 :] if body[after + 1] == 0x1B else b""
+    rest = b""
+    if keys == _SPLICED:
+        if body[after : after + 2] != b"\x10\x1b":
+            return
+        rest = body[after + 10 :]
     if last - tail + len(rest) < _LONGEST_TAIL:
         if len(_known) >= _MAX_REQUESTS:
             forget_streams()

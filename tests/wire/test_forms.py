@@ -181,6 +181,7 @@ def _tricky(number: int) -> list[Frame]:
         Frame(FrameType.ERR, rid, meta={"message": "a", "b": {"message": str(number), "c": [1]}}),
         Frame(FrameType.HEARTBEAT, rid, meta={"a": [{}], "b": {}}),
         Frame(FrameType.CHUNK, rid, payload=b"\x00", stream_id="s", chunk_index=0, checksum=2**60),
+        Frame(FrameType.CHUNK, rid, payload=b"\x00", stream_id="s", chunk_index=1, checksum=number),
     ]  # fmt: skip
 
 
@@ -189,7 +190,7 @@ def _bodies(number: int) -> list[bytes]:
     return [view.body for view in (*views, *(with_routing_id(view, 3) for view in views if view.xid is None))]
 
 
-_warming = [*_bodies(1), *_bodies(2)]
+_warming = [*_bodies(1), *_bodies(2), *_bodies(3)]
 
 
 def _damaged() -> list[bytes]:
