@@ -198,7 +198,8 @@ class CartridgeSide:
 
     def _call(self, cartridge: Cartridge, view: FrameView) -> None:
         x = self._x
-        if view.id in cartridge.calls or x.outgoing.find(view.id) is not None:
+        if view.id in cartridge.calls:
+            # One caller, one id, two calls: a terminal for one would be taken for the other's.
             log.error("cartridge %r used the id %s of a live call for another", cartridge.id, show_id(view.id))
             x.drop(view, "no_route")
             return
@@ -211,7 +212,8 @@ class CartridgeSide:
             except TableFullError as error:
                 refusal = Failure(error.code, error.attribution, str(error))
         if refusal is not None:
-            x.released.add(view.id)
+            if x.outgoing.find(view.id) is None:
+                x.released.add(view.id)
             self._refuse_call(cartridge, view_of(err_frame(view.id, refusal, xid=view.xid)))
             return
         x.released.discard(view.id)
@@ -231,6 +233,9 @@ class CartridgeSide:
     def _refusal(self, cartridge: Cartridge, view: FrameView, parent: IncomingRow | None) -> Failure | None:
         if view.xid is not None:
             text = "a call of a cartridge has no XID: the switch gives it one"
+            return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
+        if self._x.outgoing.find(view.id) is not None or view.id in self._x.given_up:
+            text = f"the id {show_id(view.id)} is that of a call that has not ended: use a new id for each call"
             return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
         if self._x.closing is not None:
             return self._x.closing.failure()

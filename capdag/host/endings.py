@@ -13,6 +13,7 @@ from capdag.wire import (
     Failure,
     FrameType,
     FrameView,
+    ReleasedRing,
     cancel_frame,
     credit_frame,
     err_frame,
@@ -197,6 +198,7 @@ class Endings:
         self._forget(call)
         if call.answer.ended:  # the callee is done; its answer waited for the caller's credit
             return
+        x.given_up.add(call.rid)
         if body_was_open:
             self.pass_body(call, view_of(err_frame(call.rid, reason.failure(), seq=call.body.next_seq)))
         if not call.cancelled:
@@ -286,6 +288,7 @@ class Endings:
             x.send_err_down(call, reason.failure())
             call.answer.ended = True
             self.abandon(call, reason)
+        x.given_up = ReleasedRing()  # no terminal comes for them
 
 
 def _orphaned(failure: Failure | None) -> CancelReason:

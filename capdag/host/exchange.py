@@ -45,7 +45,8 @@ class Exchange:
     been told and only ever shrinks: a requester that has read smaller limits never meets larger ones. `backlog` is that
     of the relay's link, whose queue `up_queued` measures. `up` and `touched` are what a turn has for the relay, and the
     cartridges that it has something for. `alone_since` is when the last relay went, None while one is attached.
-    `host_id` is this host's alone, for as long as it lives.
+    `host_id` is this host's alone, for as long as it lives. `given_up` holds the RIDs of calls whose callers have gone
+    and whose terminals have yet to come: another call under such an id would be given the answer of the first.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Exchange:
         self.incoming: RequestTable[RowKey, IncomingRow] = RequestTable(settings.table_limit)
         self.outgoing: RequestTable[MessageId, OutgoingRow] = RequestTable(settings.table_limit)
         self.released = ReleasedRing()
+        self.given_up = ReleasedRing()
         self.counts = FrameCounts(self.released)
         self.limits = settings.limits
         self.debt = Debt(settings.debt_limit)

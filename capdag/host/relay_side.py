@@ -252,6 +252,8 @@ class RelaySide:
     def _response(self, view: FrameView) -> None:
         call = self._call_of(view)
         if call is None or call.answer.ended:
+            if view.type in TERMINAL_TYPES:
+                self._x.given_up.discard(view.id)
             self._x.unroutable(view)
             return
         if len(view.body) > call.cartridge.limits.max_frame:

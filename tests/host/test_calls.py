@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from capdag.errors import AttributionClass
@@ -203,6 +206,25 @@ async def test_call_with_the_id_of_a_live_one_is_not_taken(link: str, caplog: py
         it.relay.fail(it.relay.loose[0].id, xid=5)
         await call.failed("HANDLER_ERROR")
     assert "used the id" in caplog.text
+
+
+@LINKS
+async def test_call_under_the_id_of_one_whose_terminal_has_yet_to_come_is_refused(link: str) -> None:
+    """H13: the first caller has died. The answer of its call would be taken for that of the second."""
+    async with bench(record("CallsUnderCredit"), link=link) as it:
+        it.relay.loops = False
+        first = it.relay.call(CAP).body(b"x")
+        await it.relay.until(lambda: it.relay.loose)
+        os.kill(it.cartridge()["pid"], signal.SIGKILL)
+        await first.failed("CARTRIDGE_DIED")
+        rid = it.relay.loose[0].id
+        assert "has not ended: use a new id" in await it.relay.call(CAP).body(b"x").failed("PROTOCOL_VIOLATION")
+        it.relay.fail(rid, xid=5)
+        asked = len(it.relay.loose)
+        again = it.relay.call(CAP).body(b"x")
+        await it.relay.until(lambda: FrameType.REQ in [view.type for view in it.relay.loose[asked:]])
+        it.relay.fail(rid, xid=6)
+        assert await again.failed("HANDLER_ERROR")
 
 
 @LINKS
