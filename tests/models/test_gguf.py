@@ -136,6 +136,14 @@ def test_what_is_no_file(tmp_path: Path, name: str) -> None:
         read_facts(tmp_path / name)
 
 
+def test_a_vocabulary_alone_is_no_model(alphabet_model: Path, tmp_path: Path) -> None:
+    whole = bytearray(alphabet_model.read_bytes())
+    whole[8:16] = bytes(8)  # the number of tensors
+    (tmp_path / "vocabulary.gguf").write_bytes(whole)
+    with pytest.raises(GgufError, match="it has no tensors: it is a vocabulary, not a model"):
+        read_facts(tmp_path / "vocabulary.gguf")
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_any_damage_is_an_answer_or_a_reason(alphabet_model: Path, data: st.DataObject) -> None:

@@ -103,7 +103,7 @@ def test_the_words_say_where_it_stands() -> None:
         Point(1, 2), Level.HIGH, Word.A, OrderedDict(a=1), UserDict(a=1), UserList([1]), deque([1]), range(3), [],
         {}, {1: {b"": None}}, "\u00c2\u00c9",
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_python_has_of_its_own_for_plain_values_is_sent(value: Any) -> None:
     for whole in (value, [value], {"a": value}):
