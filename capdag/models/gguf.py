@@ -99,13 +99,14 @@ def _read(path: Path, file: BinaryIO) -> ModelFacts:
     alignment = entries.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise header.broken(f"its alignment is {alignment!r}, not a power of two")
-    if not tensors:
-        raise header.broken("it has no tensors: it is a vocabulary, not a model")
     end = header.tensors_end(tensors)
     data = -(-header.position // alignment) * alignment
     if end and data + end > size:
         raise header.broken(f"it has {size:,} bytes and its tensors need {data + end:,}: it was cut short")
-    return _facts(header, entries)
+    found = _facts(header, entries)
+    if not tensors:
+        raise header.broken("it has no tensors: it is a vocabulary, not a model")
+    return found
 
 
 def _facts(header: _Header, entries: dict[str, object]) -> ModelFacts:

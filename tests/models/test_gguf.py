@@ -34,6 +34,12 @@ def header(*entries: bytes, version: int = 3, tensors: int = 0, count: int | Non
     return b"GGUF" + struct.pack("<IQQ", version, tensors, count) + b"".join(entries) + rest
 
 
+def bare(*entries: bytes) -> bytes:
+    """Return a model of four numbers."""
+    whole = header(*entries, tensors=1, rest=text(b"t") + struct.pack("<IQIQ", 1, 4, 0, 0))
+    return whole + bytes(-len(whole) % 32 + 16)
+
+
 def test_the_alphabet_model(alphabet_model: Path) -> None:
     assert read_facts(alphabet_model) == ModelFacts("llama", "tiny-alphabet", 2048, "F32", True, len("<|endoftext|>"))
 
@@ -45,14 +51,14 @@ def test_a_model_without_chat_template(tmp_path: Path) -> None:
 
 def test_a_header_that_says_little(tmp_path: Path) -> None:
     path = tmp_path / "bare.gguf"
-    path.write_bytes(header(ARCHITECTURE))
+    path.write_bytes(bare(ARCHITECTURE))
     assert read_facts(path) == ModelFacts("llama", "", 0, "", False, 0)
 
 
 def test_the_longest_token_is_counted_in_bytes(tmp_path: Path) -> None:
     tokens = struct.pack("<IQ", STRING, 3) + text(b"ab") + text("é▁".encode()) + text(b"")
     path = tmp_path / "tokens.gguf"
-    path.write_bytes(header(ARCHITECTURE, entry(b"tokenizer.ggml.tokens", ARRAY, tokens)))
+    path.write_bytes(bare(ARCHITECTURE, entry(b"tokenizer.ggml.tokens", ARRAY, tokens)))
     assert read_facts(path).longest_token == 5
 
 
@@ -100,9 +106,7 @@ def test_broken(tmp_path: Path, data: bytes, reason: str) -> None:
 
 
 def test_every_beginning_of_a_file_is_broken(tmp_path: Path) -> None:
-    whole = header(ARCHITECTURE, entry(b"x", ARRAY, struct.pack("<IQ", STRING, 2) + text(b"a") + text(b"b")), tensors=1)
-    whole += text(b"t") + struct.pack("<IQIQ", 1, 4, 0, 0)
-    whole += bytes(-len(whole) % 32 + 16)
+    whole = bare(ARCHITECTURE, entry(b"x", ARRAY, struct.pack("<IQ", STRING, 2) + text(b"a") + text(b"b")))
     path = tmp_path / "part.gguf"
     path.write_bytes(whole)
     read_facts(path)
