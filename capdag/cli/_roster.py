@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,10 +181,19 @@ def _from_commands(commands: Sequence[str], taken: set[str]) -> Iterator[Cartrid
             raise ConfigError(f"--cartridge {command!r} cannot be split as a shell does: {error}") from None
         if not words:
             raise ConfigError("--cartridge '' is empty; give the command that starts the cartridge")
-        stem = _stem(words)
+        stem = _stem(_recorded(words))
         name = next(name for name in _numbered(stem) if name not in names)
         names.add(name)
         yield CartridgeRecord(id=name, command=words, caps=[], settings={})
+
+
+def _recorded(words: Sequence[str]) -> Sequence[str]:
+    """Return the command that a recorder (`capdag trace record FILE -- COMMAND`) stands in front of, or `words`."""
+    if "--" not in words:
+        return words
+    end = list(words).index("--")
+    is_recorder = "capdag.trace" in words[:end] or any(pair == ("trace", "record") for pair in pairwise(words[:end]))
+    return words[end + 1 :] if is_recorder and words[end + 1 :] else words
 
 
 def _stem(words: Sequence[str]) -> str:

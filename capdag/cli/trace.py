@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ._failure import FAILED
+from ._failure import FAILED, INTERRUPTED, EndedError
 from ._options import log_option, log_to_stderr
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def trace() -> None:
 @click.option("--payloads", is_flag=True, help="Keep contents. Needed for a replay that depends on them.")
 @click.argument("command", nargs=-1, required=True)
 def record(file: Path, payloads: bool, command: tuple[str, ...]) -> None:
-    """Run a cartridge and write its frames to FILE, which must not be there yet.
+    """Run a cartridge and write its frames to FILE.
 
     Put this in front of the command that starts the cartridge, wherever that is given to a host. Everything passes
-    unchanged, and the exit code or signal is the cartridge's own.
+    unchanged, and the exit code or signal is the cartridge's own. A file that is there is left alone: the next start
+    writes FILE-2, and so on.
     """
     from capdag.trace import recorder
 
@@ -83,6 +84,10 @@ def show(
         click.echo(f"{shlex.join(read.head.command)}   {read.head.started}   {kept}")
         for line in list_records(read.records, rids=rids, types=types, previews=previews):
             click.echo(line)
+        if not read.is_whole:
+            click.echo(
+                f"the trace ends here: its recorder was killed, or runs{' (a line is torn)' if read.torn else ''}"
+            )
         click.echo()
     stories = [story for story in requests_of(read.records) if rids is None or story.rid in rids]
     for line in list_requests(stories):
@@ -117,12 +122,12 @@ def replay(
 ) -> None:
     """Start a cartridge, send it what the trace's host had sent, and compare how its requests end.
 
-    Exit code 0: all ended as recorded. 1: at least one did not.
+    Exit code 0: all ended as recorded. 1: at least one did not. 2: wrong use. 130: interrupted.
     """
     import trio
 
     from capdag.trace import replay as run_replay
-    from capdag.trace import select
+    from capdag.trace import requests_of, select
 
     log_to_stderr(log_level)
     read = _read(file)
@@ -136,7 +141,12 @@ def replay(
     async def run() -> Replay:
         return await run_replay(read, command, patience=patience)
 
-    came = trio.run(run)
+    if not any(story.asked == "cartridge" for story in requests_of(read.records)):
+        raise click.UsageError(f"{file} holds no request to the cartridge: there is nothing to compare")
+    try:
+        came = trio.run(run)
+    except KeyboardInterrupt:
+        raise EndedError("interrupted; the cartridge was ended", INTERRUPTED) from None
     click.echo(json.dumps(_as_json(came)) if as_json else "\n".join(_report(came)))
     ctx.exit(0 if came.same else FAILED)
 
@@ -170,6 +180,8 @@ def _report(came: Replay) -> list[str]:
     ]
     recorded = "" if came.exit_then in (None, came.exit_now) else f"  (recorded: {came.exit_then})"
     lines.append(f"the process {came.exit_now}{recorded}")
+    if came.exit_then is None:
+        lines.append("the trace does not hold the end of its process: what came later is not compared")
     lines += [f"note: {note}" for note in came.notes]
     if came.violation is not None:
         lines.append(f"it sent what is no frame: {came.violation}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from capdag.errors import AttributionClass, CapdagError
+from capdag.wire.limits import HARD_MAX_FRAME
 
 VERSION = 1
 
@@ -20,6 +22,11 @@ SETTINGS_VARIABLE = "CAPDAG_CONFIG"
 
 End = Literal["cartridge", "host"]
 """Who a frame goes to."""
+
+_LONGEST_LINE = HARD_MAX_FRAME * 4 // 3 + 65_536
+"""Bytes of a line: those of a frame as base64, and what stands around it."""
+
+_MOST_STARTS = 10_000
 
 _Seconds = Annotated[float, Meta(ge=0)]
 
@@ -79,10 +86,16 @@ Record = FrameSeen | Unreadable | Closed | Exited
 
 
 class Trace(NamedTuple):
-    """A trace as read."""
+    """A trace as read. `torn`: its last line was cut short, and is left out."""
 
     head: Head
     records: Sequence[Record]
+    torn: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it was recorded to the end of the process."""
+        return any(isinstance(record, Exited) for record in self.records)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -93,19 +106,15 @@ _decode_record = msgspec.json.Decoder(Record).decode
 class TraceWriter:
     """Writes a trace, a line at once: what was recorded is there even if everything is killed.
 
-    The file is the owner's alone (mode 0600). Raises TraceError if it cannot be made.
+    The file is the owner's alone (mode 0600). One that is there already is never touched: a number is added to the
+    name (`run-2.trace`), since a host starts a cartridge by the same command again and again. `path` is the file's.
+    Raises TraceError if it cannot be made.
     """
 
     def __init__(
         self, path: Path, command: Sequence[str], *, payloads: bool, settings: dict[str, Any] | None = None
     ) -> None:
-        self._file: IO[bytes]
-        try:
-            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
-        except FileExistsError:
-            raise TraceError(f"{path} is there already: give another name, or remove it") from None
-        except OSError as error:
-            raise TraceError(f"cannot write the trace {path}: {error.strerror}") from None
+        self.path, self._file = _create(path)
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.write(Head(VERSION, list(command), started, payloads, settings))
 
@@ -117,29 +126,55 @@ class TraceWriter:
         """Close the file, once."""
         self._file.close()
 
+    def remove(self) -> None:
+        """Close and remove the file: nothing was recorded."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _create(path: Path) -> tuple[Path, IO[bytes]]:
+    names = chain([path], (path.with_stem(f"{path.stem}-{number}") for number in range(2, _MOST_STARTS)))
+    for name in names:
+        try:
+            return name, os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
+        except FileExistsError:
+            continue
+        except (OSError, ValueError) as error:
+            raise TraceError(f"cannot write the trace {name}: {getattr(error, 'strerror', error)}") from None
+    raise TraceError(f"{path} and {_MOST_STARTS} others of its name are there already: remove some, or give another")
+
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace. A last line that was cut short by the recorder's death is left out.
+    """Read a trace.
 
     Raises TraceError, naming the line, for a file that is no trace or one of a later version.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        with path.open("rb") as file:
+            return _read(path, file)
     except OSError as error:
         raise TraceError(f"cannot read the trace {path}: {error.strerror}") from None
-    whole = lines[:-1]  # what follows the last newline was not written to its end
-    if not whole:
-        raise TraceError(f"{path} holds no whole line: it is no trace, or its recorder was killed at once")
+
+
+def _read(path: Path, file: IO[bytes]) -> Trace:
+    first = file.readline(_LONGEST_LINE)
+    if not first.endswith(b"\n"):
+        raise TraceError(f"{path} is no trace, or its recorder was killed at once: it holds no whole line")
     try:
-        head = _decode_head(whole[0])
+        head = _decode_head(first)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise TraceError(f"{path} is no trace: its first line is not a head ({error})") from None
     if head.version != VERSION:
         raise TraceError(f"{path} is of trace version {head.version} and this program reads {VERSION}: update it")
     records: list[Record] = []
-    for number, line in enumerate(whole[1:], 2):
+    for number in count(2):
+        line = file.readline(_LONGEST_LINE)
+        if not line.endswith(b"\n"):
+            if len(line) == _LONGEST_LINE:
+                raise TraceError(f"{path}, line {number}: it is longer than any frame")
+            return Trace(head, records, torn=bool(line))
         try:
             records.append(_decode_record(line))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise TraceError(f"{path}, line {number}: {error}") from None
-    return Trace(head, records)
+    raise AssertionError("count has no end")

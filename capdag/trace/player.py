@@ -135,11 +135,16 @@ class Player:
                 if view.type is FrameType.CHUNK:
                     self._await_credit(view, needed, granted)
                 await self._come_to(needed, seconds - before)
-                if self._over.is_set():
-                    break
+                if self._over.is_set() or self._is_mute(needed):
+                    return
                 self._send(view)
                 before = seconds
         await self._come_to(needed, self._frames[-1][0] - before)
+
+    def _is_mute(self, needed: Counter[_Step]) -> bool:
+        """True if the cartridge has not even answered HELLO when it had to: nothing else will come."""
+        hello = (FrameType.HELLO, 0, None)
+        return hello in needed and not self._came[hello]
 
     def _await_credit(self, chunk: FrameView, needed: Counter[_Step], granted: Counter[_Step]) -> None:
         """Need the grant that covers a CHUNK of ours, unless it went without one when it was recorded."""

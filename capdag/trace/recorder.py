@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ _READ_SIZE = 65_536
 _SHOWN = 4096
 """Bytes kept of what is no frame."""
 
+SIGNAL_PATIENCE = 1.0
+"""Seconds after which a cartridge that is still there is sent a signal that this process was sent."""
+
 LAST_WORDS = 1.0
 """Seconds for what a cartridge that has ended left in its pipe: a grandchild may hold it open."""
 
@@ -43,6 +47,9 @@ def record(path: Path, command: Sequence[str], *, payloads: bool) -> int:
     writer = TraceWriter(path, command, payloads=payloads, settings=_settings())
     try:
         code = trio.run(_Recorder(writer, payloads).run, command)
+    except TraceError:
+        writer.remove()
+        raise
     finally:
         writer.close()
     if code < 0:
@@ -79,7 +86,7 @@ class _Recorder:
             host_in, host_out = (trio.lowlevel.FdStream(os.dup(fd)) for fd in (0, 1))
             answered = trio.Event()
             async with trio.open_nursery() as pumps:
-                pumps.start_soon(_outlive, signals)
+                pumps.start_soon(_pass_signals_on, signals, child)
                 pumps.start_soon(self._pass_on, host_in, child.stdin, _Tap("cartridge", self), trio.Event())
                 pumps.start_soon(self._pass_on, child.stdout, host_out, _Tap("host", self), answered)
                 code = await child.wait()
@@ -118,10 +125,15 @@ class _Recorder:
         over.set()
 
 
-async def _outlive(signals: AsyncIterator[int]) -> None:
-    """Do nothing about signals: one for the group reaches the cartridge by itself, whose end is waited for."""
-    async for _ in signals:
-        pass
+async def _pass_signals_on(signals: AsyncIterator[int], child: trio.Process) -> None:
+    """Outlive signals: those for the group reach the cartridge by themselves, whose end is waited for.
+
+    One that was for this process alone is passed on; nothing tells the two apart but that the cartridge lives on.
+    """
+    async for number in signals:
+        await trio.sleep(SIGNAL_PATIENCE)
+        with suppress(ProcessLookupError):
+            child.send_signal(number)
 
 
 async def _start(command: Sequence[str]) -> trio.Process:

@@ -31,6 +31,9 @@ from .story import requests_of
 PATIENCE = 10.0
 """Seconds that the cartridge may take for a step, beyond those it took when it was recorded."""
 
+LONGEST_STOP = 4.0
+"""Seconds that the cartridge has for its end once its stdin is closed: an ordered end takes two."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -86,7 +89,7 @@ async def replay(trace: Trace, command: Sequence[str], *, patience: float = PATI
                 await player.play()
                 await _await_death(child, player, trace.records, patience)
                 await link.flushed()
-            status = await child.stop(patience)
+            status = await child.stop(min(patience, LONGEST_STOP))
     finally:
         await child.stop(0)
         child.close()

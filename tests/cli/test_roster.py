@@ -146,6 +146,15 @@ def test_a_command_is_named_by_what_runs(command: str, name: str) -> None:
     assert record.id == name
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["capdag trace record run.trace -- python3 mine.py", "python3 -m capdag.trace --file run.trace -- python3 mine.py"],
+)
+def test_what_a_recorder_stands_in_front_of_gives_the_name(command: str) -> None:
+    (record,) = read_roster(Config(), Path(), [command]).records[-1:]
+    assert record.id == "mine"
+
+
 def test_commands_of_one_name_are_numbered() -> None:
     commands = ["python3 'my cartridges/up per.py'", "node up-per", "./up-per", "/"]
     table = CartridgeConfig(name="up-per", command=["x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -39,22 +40,32 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_the_file_is_its_owners_alone_and_never_overwritten(tmp_path: Path) -> None:
     path = written(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(TraceError, match=r"run\.trace is there already: give another name"):
-        TraceWriter(path, [], payloads=False)
+    before = path.read_bytes()
+    for name in ("run-2.trace", "run-3.trace"):
+        writer = TraceWriter(path, [], payloads=False)
+        writer.close()
+        assert writer.path == tmp_path / name
+    assert path.read_bytes() == before
     with pytest.raises(TraceError, match=r"cannot write the trace .*: No such file or directory"):
         TraceWriter(tmp_path / "none" / "run.trace", [], payloads=False)
+    with pytest.raises(TraceError, match=r"cannot write the trace .*: embedded null byte"):
+        TraceWriter(tmp_path / "a\0b", [], payloads=False)
 
 
-def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_short_is_left_out_and_told(tmp_path: Path) -> None:
     path = written(tmp_path)
+    assert read_trace(path).is_whole
     path.write_bytes(path.read_bytes()[:-4])
-    assert read_trace(path).records == RECORDS[:-1]
+    trace = read_trace(path)
+    assert (trace.records, trace.torn) == (RECORDS[:-1], True)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+    assert (read_trace(path).torn, read_trace(path).is_whole) == (False, False)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no whole line: it is no trace, or its recorder was killed at once"),
+        (b"", "is no trace, or its recorder was killed at once: it holds no whole line"),
         (b"hello\n", "is no trace: its first line is not a head"),
         (b'{"kind":"closed","t":0,"to":"host"}\n', "is no trace: its first line is not a head"),
         (
@@ -75,6 +86,14 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: st
     path = tmp_path / "run.trace"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=message):
+        read_trace(path)
+
+
+def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "endless.trace"
+    path.touch()
+    os.truncate(path, 2**40)  # sparse
+    with pytest.raises(TraceError, match="it holds no whole line"):
         read_trace(path)
 
 

@@ -103,10 +103,19 @@ def test_a_signal_for_the_group_is_the_cartridges_to_answer(tmp_path: Path) -> N
         assert driver.exit_code() == 5
 
 
+def test_a_signal_for_the_recorder_alone_is_passed_on(tmp_path: Path) -> None:
+    script = "import signal,sys,time; signal.signal(2, lambda *_: sys.exit(6)); print(flush=True); time.sleep(60)"
+    with cartridge(recorder(tmp_path / "run.trace", [sys.executable, "-S", "-c", script])) as driver:
+        assert os.read(driver.stdout, 1) == b"\n"
+        driver.process.send_signal(signal.SIGINT)
+        assert driver.exit_code() == 6
+
+
 def test_a_command_that_is_none_is_named(tmp_path: Path) -> None:
     with cartridge(recorder(tmp_path / "run.trace", ["no-such-program"])) as driver:
         assert driver.exit_code() == 1
         assert driver.stderr() == "capdag trace: cannot start no-such-program: No such file or directory\n"
+    assert list(tmp_path.iterdir()) == []
     with cartridge(recorder(tmp_path / "none" / "run.trace", ECHO_COMMAND)) as driver:
         assert driver.exit_code() == 1
         assert "cannot write the trace" in driver.stderr()

@@ -17,7 +17,7 @@ from capdag.client import Argument, Client
 from capdag.errors import RequestFailedError
 from capdag.host import CartridgeRecord, HostSettings
 from capdag.trace import FrameSeen, Replay, Trace, TraceError, TraceWriter, read_trace, replay, requests_of, select
-from capdag.wire import DEFAULT_LIMITS, USER_CANCEL, FrameType, cancel_frame, hello_frame, view_of
+from capdag.wire import DEFAULT_LIMITS, USER_CANCEL, Frame, FrameType, cancel_frame, hello_frame, view_of
 from tests import misbehave
 from tests.cartridge.driver import ECHO_COMMAND, STUB_COMMAND, cartridge, whole_request
 from tests.cli.servers import capdag
@@ -131,7 +131,7 @@ async def test_a_cartridge_that_does_nothing_is_waited_for_within_bounds(tmp_pat
         trace = await recorded(tmp_path, ECHO_COMMAND, [ECHO], [b"abc"])
         came = await replay(trace, [sys.executable, "-S", "-c", "import time; time.sleep(60)"], patience=0.2)
     assert not came.same
-    assert came.notes[0] == "HELLO of 0: 0 of 1 came"
+    assert came.notes == ["HELLO of 0: 0 of 1 came"]
     assert came.exit_now == "killed by SIGTERM"
 
 
@@ -171,9 +171,13 @@ def test_what_has_cartridges_records_them(command: str) -> None:
 
 
 async def test_mistakes_are_answered(tmp_path: Path) -> None:
-    masked = tmp_path / "run.trace"
+    masked, req = tmp_path / "run.trace", Frame(FrameType.REQ, 1, cap=ECHO, payload=b"")
     writer = TraceWriter(masked, ["python3", "mine.py"], payloads=False)
     writer.write(FrameSeen(0.0, "cartridge", view_of(hello_frame(DEFAULT_LIMITS)).body))
+    writer.close()
+    asked = tmp_path / "asked.trace"
+    writer = TraceWriter(asked, ["python3", "mine.py"], payloads=False)
+    writer.write(*(FrameSeen(0.0, "cartridge", view_of(frame).body) for frame in [hello_frame(DEFAULT_LIMITS), req]))
     writer.close()
     for arguments, message in [
         (
@@ -183,7 +187,11 @@ async def test_mistakes_are_answered(tmp_path: Path) -> None:
         (["trace", "replay", str(masked), "--", "x"], "was recorded without contents: record it with --payloads, or"),
         (["trace", "show", str(masked), "--request", "zz"], "no request's RID begins with 'zz'; there are none"),
         (["trace", "show", str(masked), "--type", "reqq"], "'reqq' is no frame type; there are cancel, chunk, "),
-        (["trace", "replay", str(masked), "--masked", "--", "no-such"], "there is no program no-such"),
+        (
+            ["trace", "replay", str(masked), "--masked", "--", "x"],
+            "holds no request to the cartridge: there is nothing",
+        ),
+        (["trace", "replay", str(asked), "--masked", "--", "no-such"], "there is no program no-such"),
         (["trace", "show", str(tmp_path)], "cannot read the trace"),
     ]:
         done = await trio.to_thread.run_sync(CliRunner().invoke, main, arguments)
