@@ -133,7 +133,8 @@ class LinkClosedError(CapdagError):
 class RequestFailedError(CapdagError):
     """A request ended with ERR.
 
-    `code`, `attribution` and `detail` are those of the ERR frame. `detail` may hold param, limit, seen, retryable.
+    `code`, `attribution` and `detail` are those of the ERR frame. `detail` may hold param, limit, seen,
+    retryable, stderr.
     """
 
     def __init__(

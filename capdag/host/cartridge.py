@@ -175,6 +175,7 @@ class Cartridge:
             "pause": max(0.0, self.not_before - now),
             "last_exit": self.last_exit,
             "trouble": self._told_trouble(now),
+            "trouble_stderr": (self.trouble.detail or {}).get("stderr") if self.trouble is not None else None,
             "caps": list(map(str, self.caps)),
             "pools": {name: state.as_json() for name, state in self.pools.items()},
             "desired_capacities": dict(self.desired),

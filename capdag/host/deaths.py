@@ -28,11 +28,12 @@ class ProcessEnd(NamedTuple):
         """True if the process ended by what it did itself, not because of a request or an order to leave."""
         return self.killed_for is None or self.killed_for.code in ("CARTRIDGE_UNHEALTHY", "PROTOCOL_VIOLATION")
 
-    def _message(self, what: str) -> str:
-        return self._quote(f"cartridge {self.cartridge_id!r} {what}")
+    def _failure(self, code: str, attribution: AttributionClass, what: str) -> Failure:
+        return self._quoting(Failure(code, attribution, f"cartridge {self.cartridge_id!r} {what}"))
 
-    def _quote(self, text: str) -> str:
-        return f"{text}; the last lines of its stderr:\n{self.stderr}" if self.stderr else text
+    def _quoting(self, failure: Failure) -> Failure:
+        """Add stderr as a detail: what an engine prints is for whoever runs it, not for every client of a gateway."""
+        return failure._replace(detail={"stderr": self.stderr}) if self.stderr else failure
 
     def _story(self) -> str:
         """Return what happened, in words that follow the cartridge's name."""
@@ -43,13 +44,14 @@ class ProcessEnd(NamedTuple):
     def death(self) -> Failure:
         """Return what the requests end with that the process was serving."""
         if self.violation is not None:
-            return Failure("PROTOCOL_VIOLATION", AttributionClass.INTERNAL, self._message(self._story()))
+            return self._failure("PROTOCOL_VIOLATION", AttributionClass.INTERNAL, self._story())
         if self.killed_for is not None:
-            return self.killed_for._replace(message=self._quote(f"{self.killed_for.message}; it {self.status}"))
+            message = f"{self.killed_for.message}; it {self.status}"
+            return self._quoting(self.killed_for._replace(message=message))
         if self.oom_killed:
             text = f"{self.status}: give it more memory, or run less beside it"
-            return Failure("OOM_KILLED", AttributionClass.RESOURCE, self._message(text))
-        return Failure("CARTRIDGE_DIED", AttributionClass.ENVIRONMENT, self._message(self._story()))
+            return self._failure("OOM_KILLED", AttributionClass.RESOURCE, text)
+        return self._failure("CARTRIDGE_DIED", AttributionClass.ENVIRONMENT, self._story())
 
     def failed_start(self, refusal: str | None, waited: str | None) -> Failure:
         """Return what the requests end with that waited for the start.
@@ -62,4 +64,4 @@ class ProcessEnd(NamedTuple):
             what = f"did not start: {waited}"
         else:
             what = f"{self._story()} before it was ready"
-        return Failure("SPAWN_FAILED", AttributionClass.ENVIRONMENT, self._message(what))
+        return self._failure("SPAWN_FAILED", AttributionClass.ENVIRONMENT, what)

@@ -79,7 +79,9 @@ class Departures:
 
     def _tell(self, cartridge: Cartridge, failure: Failure, settled: int) -> None:
         cartridge.trouble, cartridge.trouble_at_unix = failure, self._x.wall_clock()
-        log.error("%s: %s (%d requests ended by it)", failure.code, failure.message, settled)
+        stderr = (failure.detail or {}).get("stderr")
+        tail = f"; the last lines of its stderr:\n{stderr}" if stderr else ""
+        log.error("%s: %s (%d requests ended by it)%s", failure.code, failure.message, settled, tail)
 
 
 def _gone_for_good(cartridge: Cartridge) -> Failure:

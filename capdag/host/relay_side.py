@@ -156,13 +156,13 @@ class RelaySide:
         if cartridge.state is State.UNHEALTHY:
             text = f"cartridge {cartridge.id!r} does not answer its heartbeats; it is killed or heals shortly"
             return Failure("CARTRIDGE_UNHEALTHY", _ENVIRONMENT, text)
-        trouble = cartridge.trouble.message if cartridge.trouble is not None else "it did not start"
+        trouble = cartridge.trouble or Failure("SPAWN_FAILED", _ENVIRONMENT, "it did not start")
         if cartridge.state is State.BROKEN:
-            text = f"{trouble}; it is not started again until it is reset (capdag ps --reset {cartridge.id})"
-            return Failure("SPAWN_FAILED", _ENVIRONMENT, text)
-        pause = cartridge.not_before - self._x.clock()
-        text = f"{trouble}; the next try is in {pause:.1f} s (or after capdag ps --reset {cartridge.id})"
-        return Failure("SPAWN_FAILED", _ENVIRONMENT, text)
+            text = f"{trouble.message}; it is not started again until it is reset (capdag ps --reset {cartridge.id})"
+        else:
+            pause = cartridge.not_before - self._x.clock()
+            text = f"{trouble.message}; the next try is in {pause:.1f} s (or after capdag ps --reset {cartridge.id})"
+        return Failure("SPAWN_FAILED", _ENVIRONMENT, text, trouble.detail)
 
     def give(self, row: IncomingRow, view: FrameView) -> None:
         """Pass a frame of a request on to its process, which is ready."""

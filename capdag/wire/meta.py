@@ -11,7 +11,7 @@ from .frame import FixedMeta, Frame, FrameType, MessageId
 
 
 class Failure(NamedTuple):
-    """Why a request ended with ERR. `detail`: param, limit, seen, retryable, where known."""
+    """Why a request ended with ERR. `detail`: param, limit, seen, retryable, stderr, where known."""
 
     code: str
     attribution: AttributionClass

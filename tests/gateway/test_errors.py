@@ -74,6 +74,14 @@ async def test_an_error_before_the_answer_has_its_status(
     assert ("retry-after" in reply.headers) == (status == 503 and retry == "true")
 
 
+async def test_what_a_dead_engine_has_printed_is_not_for_clients() -> None:
+    script = failing("CARTRIDGE_DIED", "environment", "cartridge 'a' was killed", {"stderr": "/home/me/secret.gguf"})
+    async with served(script) as server:
+        reply = await ask(server, "POST", PATH, CHAT)
+    assert reply.error["message"] == "cartridge 'a' was killed"
+    assert "secret" not in str(reply)
+
+
 async def test_the_detail_of_an_error_reaches_the_client() -> None:
     script = failing("QUEUE_FULL", "resource", "full", {"param": "n", "retryable": False})
     async with served(script) as server:

@@ -144,13 +144,13 @@ class Call:
         return self.answer
 
     async def failed(self, code: str) -> str:
-        """Wait for an ERR with this code and the request's XID, and return its message."""
+        """Wait for an ERR with this code and the request's XID; return its message, and the stderr it quotes."""
         end = await self.ended()
         assert end.type is FrameType.ERR, end
         failure = failure_of(end.meta)
         assert failure.code == code, failure
         assert end.xid == self.xid
-        return failure.message
+        return "\n".join([failure.message, *filter(None, [(failure.detail or {}).get("stderr")])])
 
 
 class Relay:

@@ -135,6 +135,7 @@ async def test_snapshot_has_the_shape_of_the_protocol_stats() -> None:
                     "pause": 0.0,
                     "last_exit": None,
                     "trouble": None,
+                    "trouble_stderr": None,
                     "caps": [CAP, GOOD, CALL],
                     "pools": it.cartridge()["pools"],
                     "desired_capacities": {},

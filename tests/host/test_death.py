@@ -78,7 +78,7 @@ async def test_death_is_in_the_log_at_error_level(caplog: pytest.LogCaptureFixtu
         await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
     (error,) = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]
     assert error.startswith("CARTRIDGE_DIED: cartridge 'cart' was killed by SIGKILL")
-    assert error.endswith("(1 requests ended by it)")
+    assert error.endswith("(1 requests ended by it); the last lines of its stderr:\nabout to die")
 
 
 @LINKS
@@ -129,33 +129,34 @@ def end(**facts: object) -> ProcessEnd:
 
 def test_words_of_each_death() -> None:
     """H33."""
-    tail = "; the last lines of its stderr:\na\nb"
     kinds = {
-        end(): ("CARTRIDGE_DIED", "environment", f"cartridge 'c' was killed by SIGKILL{tail}"),
+        end(): ("CARTRIDGE_DIED", "environment", "cartridge 'c' was killed by SIGKILL"),
         end(oom_killed=True): (
             "OOM_KILLED",
             "resource",
-            f"cartridge 'c' was killed by SIGKILL: give it more memory, or run less beside it{tail}",
+            "cartridge 'c' was killed by SIGKILL: give it more memory, or run less beside it",
         ),
         end(link="the stream ended inside a frame"): (
             "CARTRIDGE_DIED",
             "environment",
-            f"cartridge 'c' was killed by SIGKILL (the stream ended inside a frame){tail}",
+            "cartridge 'c' was killed by SIGKILL (the stream ended inside a frame)",
         ),
         end(violation="bad frame"): (
             "PROTOCOL_VIOLATION",
             "internal",
-            f"cartridge 'c' broke the protocol: bad frame; it was killed by SIGKILL{tail}",
+            "cartridge 'c' broke the protocol: bad frame; it was killed by SIGKILL",
         ),
         end(killed_for=Failure("CARTRIDGE_UNHEALTHY", AttributionClass.ENVIRONMENT, "no beat")): (
             "CARTRIDGE_UNHEALTHY",
             "environment",
-            f"no beat; it was killed by SIGKILL{tail}",
+            "no beat; it was killed by SIGKILL",
         ),
     }
     for how, told in kinds.items():
         failure = how.death()
         assert (failure.code, failure.attribution.value, failure.message) == told
+        assert failure.detail == {"stderr": "a\nb"}
+    assert end(stderr="").death().detail is None
 
 
 async def test_grandchild_is_gone_with_the_process() -> None:
@@ -166,7 +167,7 @@ async def test_grandchild_is_gone_with_the_process() -> None:
 
 
 def _grandchild_of(it: Bench) -> int:
-    return int(str(it.cartridge()["trouble"]).split("a grandchild remains: ")[1].split()[0])
+    return int(str(it.cartridge()["trouble_stderr"]).split("a grandchild remains: ")[1].split()[0])
 
 
 @LINKS
