@@ -32,8 +32,9 @@ class Bell:
         self._rung = trio.Event()
 
     async def wait(self) -> None:
-        """Wait until it is rung."""
+        """Wait until it is rung. Who is cancelled after that, and before its turn, hears of it all the same."""
         await self._rung.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     def __enter__(self) -> None:
         pass

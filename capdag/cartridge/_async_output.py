@@ -38,6 +38,7 @@ class AsyncGate:
         while not self.take_now():
             self._changed = trio.Event()
             await self._changed.wait()
+            await trio.lowlevel.checkpoint_if_cancelled()  # the cancel may have come between the wake-up and its turn
 
     @property
     def remaining(self) -> int:
@@ -159,6 +160,7 @@ class AsyncOutput(OutCore):
             if self._freed is None:
                 self._freed = trio.Event()
             await self._freed.wait()
+            await trio.lowlevel.checkpoint_if_cancelled()
         self._busy = True
 
     def _end_turn(self) -> None:
