@@ -17,6 +17,7 @@ from ._async_input import AsyncInput, Bell
 from ._async_output import AsyncOutput
 from ._call_core import Answers, CallCore, Progress, check_call, head_of_argument
 from ._calls import CallTable
+from ._cancels import is_cancelled_from_outside
 from ._inbound import Streams
 
 if TYPE_CHECKING:
@@ -183,7 +184,9 @@ class AsyncCall:
             with scope:
                 await self._send_all(out, argument)
                 whole = True
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:
+            if is_cancelled_from_outside(error):
+                raise
             self._core.finish(error)
         finally:
             self._unsent -= 1

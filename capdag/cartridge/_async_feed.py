@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable
 
 import trio
 
+from ._cancels import is_cancelled_from_outside
 from ._errors import CartridgeError, show_traceback
 from ._feeds import FeedQueue
 from ._selector import LiveFeed
@@ -38,7 +39,9 @@ async def pump_in_task(feed: LiveFeed, queue: FeedQueue) -> None:
                     with trio.CancelScope(deadline=trio.current_time() + CLOSE_SECONDS, shield=True):
                         await close()
         queue.close()
-    except Exception as error:  # noqa: BLE001 - the author's source: whoever reads it is told
+    except BaseException as error:
+        if is_cancelled_from_outside(error):
+            raise
         if not isinstance(error, CartridgeError):
             show_traceback()
         queue.close(error)

@@ -12,7 +12,9 @@ from capdag.wire import Failure, Frame, Limits, LogRecord
 from ._arguments import Arguments
 from ._async_input import AsyncInput, Bell
 from ._async_output import AsyncOutput
-from ._job import Job, OpenFeed, failure_of_error
+from ._cancels import is_cancelled_from_outside
+from ._failing import failure_of_error
+from ._job import Job, OpenFeed
 from ._outputs import Outputs
 from ._served import ServedCap
 from ._writer import Flow
@@ -63,7 +65,7 @@ class AsyncJob(Job):
                 for facts, output in self.outputs.declared():
                     await output.finish(is_required=facts.is_required)
         except BaseException as error:
-            if isinstance(error, trio.Cancelled) or _holds_cancelled(error):
+            if is_cancelled_from_outside(error):
                 raise
             failure = failure_of_error(error)
         self._waiting.cancel()
@@ -91,7 +93,3 @@ class AsyncJob(Job):
 
     def _send(self, frame: Frame, *, terminal: bool = False) -> None:
         self.line.post(frame, self.flow, terminal=terminal)
-
-
-def _holds_cancelled(error: BaseException) -> bool:
-    return isinstance(error, BaseExceptionGroup) and error.subgroup(trio.Cancelled) is not None

@@ -30,6 +30,7 @@ from capdag.wire import (
 
 from ._argument import Argument
 from ._errors import LONGEST_TEXT, CartridgeError, RequestCancelledError
+from ._failing import text_of
 from ._inbound import InputCore, Streams
 from ._job import Job
 from ._outbound import Head, OutCore
@@ -208,7 +209,7 @@ class CallCore:
         if error is None or not isinstance(error, Exception):
             return USER_CANCEL
         attribution = error.attribution if isinstance(error, CapdagError) else AttributionClass.INTERNAL
-        text = f"the handler that called has failed: {error}"
+        text = f"the handler that called has failed: {text_of(error)}"
         return reason_of(Failure("ABORTED_COLLATERAL", attribution, text))
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Condition, Lock, RLock
 from typing import TYPE_CHECKING, Any
 
-from capdag.errors import AttributionClass, LinkClosedError, LocalProtocolError, RequestFailedError
+from capdag.errors import AttributionClass, LinkClosedError
 from capdag.wire import Failure, Frame, Limits, LogRecord, end_frame, err_frame, log_frame
 
 from ._arguments import Arguments
 from ._errors import RequestCancelledError, show_traceback
+from ._failing import ever_plainer, failure_of_error
 from ._input import Input
 from ._output import Output
 from ._outputs import Outputs
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from ._call_core import CallCore
     from ._feeds import FeedQueue
     from ._selector import Bad, Selector
-
-_LONGEST_MESSAGE = 4096
-"""Characters of an exception's text that go into its ERR; all of it is on stderr."""
-
-_CODED = (RequestFailedError, RequestCancelledError, LinkClosedError)
 
 _ENDED = Failure("CANCELLED", AttributionClass.INTERNAL, "the request has ended: nothing can be read or written")
 
@@ -123,11 +119,14 @@ class Job:
         if failure is None:
             self._send(end_frame(rid, xid=xid), terminal=True)
             return
-        try:
-            self._send(err_frame(rid, failure, xid=xid), terminal=True)
-        except LocalProtocolError as error:
-            short = Failure(failure.code[:64], failure.attribution, f"the failure itself cannot be sent: {error}")
-            self._send(err_frame(rid, short, xid=xid), terminal=True)
+        for plainer in ever_plainer(failure):
+            try:
+                self._send(err_frame(rid, plainer, xid=xid), terminal=True)
+            except LinkClosedError:
+                raise
+            except Exception:  # noqa: BLE001, S112 - what an author has put into it may break anything in its own way
+                continue
+            return
 
     def _send(self, frame: Frame, *, terminal: bool = False) -> None:
         """Send a frame of the job's flow, from the handler's side."""
@@ -184,7 +183,7 @@ class ThreadJob(Job):
             for callback in callbacks:
                 try:
                     callback()
-                except Exception:  # noqa: BLE001 - the author's code; the others must still be called
+                except BaseException:  # noqa: BLE001 - the author's code; the others must be called, and the request end
                     show_traceback()
 
     def run(self, work: Callable[[], object], on_settled: Callable[[Job], None]) -> None:
@@ -215,29 +214,3 @@ class ThreadJob(Job):
 
     def _send(self, frame: Frame, *, terminal: bool = False) -> None:
         self.writer.send_frame(self.flow, frame, terminal=terminal)
-
-
-def failure_of_error(error: BaseException) -> Failure:
-    """Return what ends a request whose handler raised `error`, in its `except` block: a failure that has a code keeps
-    it, also in a group of such; anything else is HANDLER_ERROR, and its traceback is on stderr."""
-    leaves = list(_leaves(error))
-    if all(isinstance(leaf, _CODED) for leaf in leaves):
-        error = next((leaf for leaf in leaves if isinstance(leaf, RequestFailedError)), leaves[0])
-    if isinstance(error, RequestFailedError):
-        return Failure(error.code, error.attribution, error.message, error.detail)
-    if isinstance(error, (RequestCancelledError, LinkClosedError)):
-        return Failure(error.code, error.attribution, str(error))
-    if len(leaves) == 1:
-        (error,) = leaves
-    show_traceback()
-    text = str(error)[:_LONGEST_MESSAGE]
-    name = type(error).__name__
-    return Failure("HANDLER_ERROR", AttributionClass.INTERNAL, f"{name}: {text}" if text else name)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from threading import Lock, Thread
 
+from ._errors import show_traceback
+
 _KEPT_IDLE = 8
 """Threads that wait for more work; those beyond end when their work is done."""
 
@@ -35,7 +37,7 @@ class _Box:
 
 class Workers:
     """Runs each piece of work in a thread of its own. `busy` counts the pieces that run; `on_idle` is called, from a
-    worker, whenever it has become 0. Work must not raise."""
+    worker, whenever it has become 0. Work must not raise; what does is shown on stderr."""
 
     def __init__(self, on_idle: Work) -> None:
         self.busy = 0
@@ -74,7 +76,10 @@ class Workers:
 
     def _work(self, box: _Box) -> None:
         while True:
-            box.get()()
+            try:
+                box.get()()
+            except BaseException:  # noqa: BLE001 - a fault of ours; a thread that is lost would keep its place for ever
+                show_traceback()
             with self._lock:
                 self.busy -= 1
                 if self._backlog:

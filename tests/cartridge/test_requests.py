@@ -241,7 +241,8 @@ def test_what_a_handler_raises() -> None:
         assert "a sequence: use item" in driver.terminal(4).meta["message"]
         unspeakable = driver.ask(5, stub.UNSPEAKABLE).meta
         assert (unspeakable["code"], unspeakable["attribution_class"]) == ("TOO_HOT", "input")
-        assert unspeakable["message"].startswith("the failure itself cannot be sent: ")
+        assert unspeakable["message"] == "temperature must be at most 2"
+        assert unspeakable["detail"]["seen"].startswith("<object object at ")
         driver.close()
         assert "ValueError: boom" in driver.stderr()
 
