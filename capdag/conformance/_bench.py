@@ -133,8 +133,11 @@ class Bench:
             terminal = await session.ended(exchange)
         except (CaseFailed, BreachError):
             return
-        refuses = terminal.type is FrameType.ERR and terminal.meta.get("attribution_class") == AttributionClass.INPUT
-        if refuses or (terminal.type is FrameType.END and exchange.data != _PROBE):
+        if terminal.type is FrameType.END:
+            is_other = exchange.data != _PROBE
+        else:
+            is_other = _refuses(terminal) or exchange.rid in session.watch.called_for
+        if is_other:
             self._roles = self.roles.with_identity()
 
     async def say(self, argument: str) -> Said:
@@ -208,7 +211,7 @@ class Bench:
     async def succeeded(self, session: Session, exchange: Exchange) -> None:
         """Wait for an END that says success."""
         terminal = await session.ended(exchange)
-        if terminal.type is not FrameType.END or not is_success(terminal.meta):
+        if not _succeeds(terminal):
             raise CaseFailed(f"the request ended with {show(terminal)}")
 
     async def work(self, session: Session, *, grants: bool = True) -> Exchange:
@@ -233,8 +236,11 @@ class Bench:
     async def worked(self, session: Session, exchange: Exchange) -> None:
         """Wait for the worker's success."""
         terminal = await session.ended(exchange)
-        if terminal.type is FrameType.ERR and terminal.meta.get("attribution_class") == AttributionClass.INPUT:
+        if _refuses(terminal):
             raise CaseSkipped(f"the cap refuses what the kit gives it: {show(terminal)}; say --cap and --input")
+        called = session.watch.called_for.get(exchange.rid)
+        if called is not None and not _succeeds(terminal):
+            raise CaseSkipped(f"the cap calls {called}, and needs another answer than an echo's: {show(terminal)}")
         await self.succeeded(session, exchange)
 
     async def refused(
@@ -272,10 +278,19 @@ class Bench:
         if self.roles.worker is not None:
             worked = await self.work(session)
             terminal = await session.ended(worked)
-            self.works = terminal.type is FrameType.END and is_success(terminal.meta)
+            self.works = _succeeds(terminal)
             self.item_size = max((view.payload_size for view in worked.views), default=1)
         await session.settle()
         await session.lives_on()
+
+
+def _succeeds(terminal: FrameView) -> bool:
+    return terminal.type is FrameType.END and is_success(terminal.meta)
+
+
+def _refuses(terminal: FrameView) -> bool:
+    """True if the cap says that what it was given is wrong."""
+    return terminal.type is FrameType.ERR and terminal.meta.get("attribution_class") == AttributionClass.INPUT
 
 
 def check_err(terminal: FrameView, code: str, attribution: AttributionClass | None = None) -> None:

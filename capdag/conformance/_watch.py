@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from capdag.errors import AttributionClass, RemoteProtocolError
+from capdag.errors import RemoteProtocolError
 from capdag.wire import (
     DEFAULT_LIMITS,
     FLOW_TYPES,
@@ -17,7 +17,6 @@ from capdag.wire import (
     RESPONSE,
     TERMINAL_TYPES,
     XID_HEADROOM,
-    Failure,
     Frame,
     FrameType,
     FrameView,
@@ -25,12 +24,12 @@ from capdag.wire import (
     MessageId,
     SeqAssigner,
     credit_frame,
-    err_frame,
     show_id,
 )
 from capdag.wire.life import Verdict
 from capdag.wire.link_life import Direction, LinkSide, LinkState
 
+from ._callee import Callee
 from ._case import Breach
 from ._exchange import Exchange, show
 
@@ -47,7 +46,10 @@ class Watch:
         self.hello: FrameView | None = None
         self.over: Breach | None = None
         self.policy_sent = False
-        self.calls: set[MessageId] = set()
+        self.calls: dict[MessageId, Callee | None] = {}
+        """The cartridge's own requests; None for one that is not answered."""
+        self.called_for: dict[MessageId, str] = {}
+        """The last cap that was called, by the RID of the request that it was called for."""
         self.replies: dict[MessageId, FrameView | None] = {}
         """By the id of what was asked: a heartbeat, a second HELLO."""
         self.strays: set[MessageId] = set()
@@ -90,7 +92,7 @@ class Watch:
         elif view.type is FrameType.REQ:
             self._call(view, early=verdict is Verdict.COUNT or not self.policy_sent)
         elif view.id in self.calls:
-            return  # the rest of a call that was refused
+            self._serve(view)
         elif view.type is FrameType.CREDIT:
             self._credit(view)
         elif view.type in FLOW_TYPES:
@@ -102,14 +104,23 @@ class Watch:
         self.replies[view.id] = view
 
     def _call(self, view: FrameView, *, early: bool) -> None:
-        self.calls.add(view.id)
+        self.calls[view.id] = None
         if early:
             self.note("early-call", f"a call before POLICY: {show(view)}")
             return
         if view.xid is not None or view.meta.get("parent_rid") is None:
             self.note("calls", f"a call with XID {view.xid!r} and parent_rid {view.meta.get('parent_rid')!r}")
-        nobody = Failure("NO_HANDLER", AttributionClass.ENVIRONMENT, "capdag check serves no calls")
-        self._send(err_frame(view.id, nobody))
+        callee = self.calls[view.id] = Callee(view, self.limits, self._send)
+        if (parent := view.meta.get("parent_rid")) is not None:
+            self.called_for[parent] = callee.cap
+
+    def _serve(self, view: FrameView) -> None:
+        callee = self.calls[view.id]
+        try:
+            if callee is not None:
+                callee.take(view)
+        except RemoteProtocolError as error:
+            self.note("calls", f"in a call of {callee and callee.cap}: {error}")
 
     def _of(self, view: FrameView) -> Exchange | None:
         """Return the exchange that a frame belongs to, having judged the ids it goes by."""

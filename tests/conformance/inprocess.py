@@ -119,10 +119,10 @@ class InProcessStarter:
         return Said(None if code is None else ExitStatus(code=code), stdout, "")
 
 
-async def _check(kind: type[Plain], cases: Sequence[Case]) -> Report:
-    return await run_cases(InProcessStarter(kind), ["plain", kind.__name__], Settings(), cases)
+async def _check(kind: type[Plain], cases: Sequence[Case], settings: Settings) -> Report:
+    return await run_cases(InProcessStarter(kind), ["plain", kind.__name__], settings, cases)
 
 
-def check_plain(kind: type[Plain], cases: Sequence[Case] = CASES) -> Report:
+def check_plain(kind: type[Plain], cases: Sequence[Case] = CASES, settings: Settings | None = None) -> Report:
     """Hold a kind of cartridge to the cases, in no time."""
-    return trio.run(_check, kind, cases, clock=trio.testing.MockClock(autojump_threshold=0))
+    return trio.run(_check, kind, cases, settings or Settings(), clock=trio.testing.MockClock(autojump_threshold=0))

@@ -6,8 +6,20 @@ from typing import Any
 
 import pytest
 
-from capdag.conformance import CASES, Report, Verdict, as_text, choose_cases
-from capdag.wire import IDENTITY_CAP, Frame, FrameType, FrameView, Limits
+from capdag.conformance import CASES, Report, Settings, Verdict, as_text, choose_cases
+from capdag.errors import AttributionClass
+from capdag.wire import (
+    IDENTITY_CAP,
+    Failure,
+    Frame,
+    FrameType,
+    FrameView,
+    Limits,
+    body_end_frame,
+    decode_value,
+    encode_value,
+    fnv1a_64,
+)
 from tests.conformance.inprocess import check_plain
 from tests.conformance.mutants import MUTANTS
 from tests.conformance.plain import COUNT, ECHO, Plain, Served
@@ -70,6 +82,79 @@ def test_a_call_is_refused_in_good_order() -> None:
     report = check_plain(Calls)
     assert report["calls"].verdict is Verdict.PASS
     assert report.passed, as_text(report)
+
+
+class Relays(Plain):
+    """Has the work of its echo done by another cap, `callee`, and passes the answer on when it is whole."""
+
+    callee = "cap:in=media:octets;elsewhere;out=media:octets"
+
+    def begin(self) -> None:
+        self.callers: dict[object, Served] = {}
+
+    def finish(self, served: Served) -> None:
+        if served.cap != ECHO:
+            super().finish(served)
+        elif served not in self.callers.values():
+            self.call(served)
+
+    def call(self, served: Served) -> None:
+        call = b"call" + str(len(self.callers)).zfill(12).encode()
+        self.callers[call] = served
+        payload = encode_value(b"for another")
+        self.send(
+            Frame(FrameType.REQ, call, cap=self.callee, payload=b"", meta={"parent_rid": served.rid}),
+            Frame(FrameType.STREAM_START, call, stream_id="arg-0", media_urn="media:octets", is_sequence=False),
+            Frame(FrameType.CHUNK, call, stream_id="arg-0", payload=payload, chunk_index=0, checksum=fnv1a_64(payload)),
+            Frame(FrameType.STREAM_END, call, stream_id="arg-0", chunk_count=1),
+            body_end_frame(call),
+        )
+
+    def stray(self, view: FrameView) -> None:
+        served = self.callers.get(view.id)
+        if served is None or served.rid not in self.served:
+            return
+        if view.type is FrameType.CHUNK:
+            assert decode_value(view.fields[6]) == b"for another"
+        elif view.type is FrameType.END:
+            super().finish(served)
+        elif view.type is FrameType.ERR:
+            self.fail(served, Failure(view.meta["code"], AttributionClass.ENVIRONMENT, view.meta["message"]))
+
+
+def test_calls_are_served_as_an_echo() -> None:
+    report = check_plain(Relays)
+    assert report.carrier == ECHO
+    assert report["calls"].verdict is Verdict.PASS
+    assert report.passed, as_text(report)
+
+
+class RelaysElsewhere(Relays):
+    callee = 'cap:elsewhere;in=media:octets;out="media:fmt=json;record"'
+
+
+def test_what_needs_more_than_an_echo_is_not_blamed() -> None:
+    report = check_plain(RelaysElsewhere, settings=Settings(cap=ECHO))
+    assert report.passed, as_text(report)
+    assert report.carrier == IDENTITY_CAP
+    assert report["worker"].seen.startswith(f"the cap calls {RelaysElsewhere.callee}, and needs another answer")
+    assert report["less-said"].verdict is Verdict.SKIP
+
+
+class WantsNumbers(Plain):
+    """Counts to numbers and to nothing else."""
+
+    def count_up(self, served: Served) -> None:
+        if served.data.isdigit():
+            super().count_up(served)
+        else:
+            self.fail(served, Failure("INVALID_REQUEST", AttributionClass.INPUT, "no number"))
+
+
+def test_a_worker_that_refuses_its_input_is_not_blamed_for_less_said() -> None:
+    report = check_plain(WantsNumbers, choose_cases(["worker", "less-said"]), Settings(cap=COUNT, input=b""))
+    assert report.passed, as_text(report)
+    assert report["worker"].verdict is Verdict.SKIP
 
 
 class Probes(Plain):

@@ -196,9 +196,9 @@ async def relay_frames(bench: Bench) -> None:
 
 @case(
     "calls",
-    "a call of the cartridge's own has no XID and names the request it works for in meta.parent_rid",
+    "a call of the cartridge's own has no XID, names its request in meta.parent_rid, and has a body like any other's",
     "wire.md, Calls of a cartridge; L42",
-    remedy="send REQ without key 13 and with meta.parent_rid, so that CANCEL finds its way",
+    remedy="send REQ without key 13 and with meta.parent_rid, so that CANCEL finds its way, and then the body",
 )
 async def calls(bench: Bench) -> None:
     await bench.talk()
