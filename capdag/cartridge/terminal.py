@@ -33,12 +33,16 @@ _WORTH = {Retry.NO: "", Retry.NOW: "; try once more", Retry.LATER: "; try again 
 
 def render_failure(error: RequestFailedError) -> str:
     """Return what a person is told of a failed request: code, class, message, detail, and whose move it is."""
-    detail = "".join(f"\n  {key}: {value}" for key, value in error.detail.items())
+    detail = "".join(f"\n  {key}: {_indented(value)}" for key, value in error.detail.items())
     retry = facts_of(error.code, error.attribution).retry
     if type(said := error.detail.get("retryable")) is bool and said is (retry is Retry.NO):
         retry = Retry.LATER if said else Retry.NO
     worth = _WORTH[retry]
     return f"{error}{detail}\n  ({_WHOSE_MOVE[error.attribution]}{worth})"
+
+
+def _indented(value: object) -> str:
+    return str(value).replace("\n", "\n    ")
 
 
 def render_value(stream: StreamHead, value: Any, meta: Mapping[str, Any], *, as_json: bool) -> bytes:

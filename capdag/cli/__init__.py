@@ -1,7 +1,8 @@
 """The `capdag` command.
 
 Commands import the rooms they compose when they run, so that `capdag --help` answers at once.
-Exit codes: 1 failed, 2 wrong usage or configuration, 3 the port is taken, 130 interrupted.
+Exit codes: 1 failed, 2 wrong usage or configuration, 3 the port is taken; 128 and the number of the signal that ended
+it, which is SIGPIPE's where nobody reads what it writes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import click
 
-from ._failure import OutputError, exit_code, expected_error
+from ._failure import OutputError, UnreadError, exit_code, expected_error, tell
 from ._owner import check_owner
 from ._standard import drop_output, hold_standard_streams
 from .call import call
@@ -42,8 +43,16 @@ class _Commands(click.Group):
                 raise
             if isinstance(expected, OutputError):
                 drop_output()
-            click.echo(f"Error: {expected}", err=True)
+            if not isinstance(expected, UnreadError):
+                click.echo(f"Error: {tell(expected)}", err=True)
             ctx.exit(exit_code(expected))
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError as error:  # --help and --version speak here
+            drop_output()
+            raise click.exceptions.Exit(exit_code(UnreadError(str(error)))) from None
 
 
 def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:

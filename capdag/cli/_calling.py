@@ -16,7 +16,7 @@ from capdag.relay import Switch, open_switch
 from capdag.wire import IDENTITY_CAP
 
 from ._arguments import NotServedError, find_capability, read_arguments
-from ._failure import FAILED, INTERRUPTED, CallEndedError
+from ._failure import FAILED, CallEndedError, UnreadError, ended_by
 from ._learn import learn_caps
 from ._local import start_local_host
 from ._roster import Roster, read_roster
@@ -31,7 +31,9 @@ CANCEL_LIMIT = 5.0
 def run_call(config: Config, commands: Sequence[str], cap: str, words: Sequence[str], *, as_json: bool) -> None:
     """Call `cap` and print its answer. Raises CapdagErrors, RequestFailedError among them, alone or in a group."""
     roster = read_roster(config, checked_models_folder(config), commands)
-    trio.run(run_until_signal, partial(_run, config, roster, cap, words, as_json), CANCEL_LIMIT)
+    number = trio.run(run_until_signal, partial(_run, config, roster, cap, words, as_json), CANCEL_LIMIT)
+    if number is not None:
+        raise CallEndedError("interrupted; the call was cancelled", ended_by(number))
 
 
 async def _run(config: Config, roster: Roster, cap: str, words: Sequence[str], as_json: bool, stop: trio.Event) -> None:
@@ -47,8 +49,6 @@ async def _run(config: Config, roster: Roster, cap: str, words: Sequence[str], a
         finally:
             await host.shutdown()
         nursery.cancel_scope.cancel()
-    if stop.is_set():
-        raise CallEndedError("interrupted; the call was cancelled", INTERRUPTED)
 
 
 async def _cancel_after(stop: trio.Event, scope: trio.CancelScope) -> None:
@@ -82,7 +82,8 @@ def _render(event: CallEvent, as_json: bool) -> bytes:
 
 
 def _write(data: bytes) -> None:
-    """Write past Python's buffer, which would complain once more at exit. Raises CallEndedError if that cannot be."""
+    """Write past Python's buffer, which would complain once more at exit. Raises UnreadError if nobody reads it, and
+    CallEndedError if it cannot be written."""
     if not sys.stdout:  # None in a process that was started without
         raise CallEndedError("stdout is closed, so the answer has nowhere to go: redirect it to a file", FAILED)
     rest = memoryview(data)
@@ -90,6 +91,6 @@ def _write(data: bytes) -> None:
         while rest:
             rest = rest[os.write(sys.stdout.fileno(), rest) :]
     except BrokenPipeError:
-        raise CallEndedError("nobody reads the answer any more; the call was cancelled", FAILED) from None
+        raise UnreadError("nobody reads the answer any more") from None
     except OSError as error:
         raise CallEndedError(f"cannot write the answer to stdout: {error.strerror}", FAILED) from None

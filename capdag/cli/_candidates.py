@@ -13,7 +13,7 @@ from capdag.relay import open_switch
 from capdag.urn import CapUrn
 from capdag.wire import IDENTITY_CAP
 
-from ._failure import INTERRUPTED, CallEndedError
+from ._failure import CallEndedError, ended_by
 from ._learn import learn_caps
 from ._local import start_local_host
 from ._roster import Roster, read_roster
@@ -47,9 +47,9 @@ def find_candidates(config: Config, commands: Sequence[str]) -> tuple[list[Candi
 
 def _asked(config: Config, roster: Roster) -> list[Candidate]:
     found: list[Candidate] = []
-    trio.run(run_until_signal, partial(_ask, config, roster, found), CANCEL_LIMIT)
-    if not found:
-        raise CallEndedError("interrupted; a cartridge was being asked what it can do", INTERRUPTED)
+    number = trio.run(run_until_signal, partial(_ask, config, roster, found), CANCEL_LIMIT)
+    if number is not None:
+        raise CallEndedError("interrupted; a cartridge was being asked what it can do", ended_by(number))
     return found
 
 

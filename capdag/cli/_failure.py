@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import signal
 
-from capdag.errors import CapdagError, ConfigError
+from capdag.errors import CapdagError, ConfigError, RequestFailedError
 
 FAILED, WRONG_USE, TAKEN, INTERRUPTED = 1, 2, 3, 130
 """Exit codes. click itself uses `WRONG_USE` for its own complaints."""
 
-_UNWRITABLE = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EPIPE})
+_BY_SIGNAL = 128
+
+_UNWRITABLE = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
 
 
 class TakenError(CapdagError):
@@ -28,6 +31,10 @@ class OutputError(CapdagError):
     """What the command has to say cannot be written."""
 
 
+class UnreadError(OutputError):
+    """Nobody reads what the command has to say: it ends as SIGPIPE would end it, and says nothing."""
+
+
 class HalfEndedError(EndedError):
     """A half of a split server has ended by itself."""
 
@@ -40,6 +47,8 @@ def expected_error(error: BaseException) -> CapdagError | None:
     """Return the expected error that `error` is, or the first of a group that holds nothing else; None otherwise."""
     if isinstance(error, CapdagError):
         return error
+    if isinstance(error, BrokenPipeError):
+        return UnreadError("nobody reads stdout")
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         return OutputError(f"cannot write to stdout: {error.strerror}")
     if isinstance(error, BaseExceptionGroup):
@@ -52,4 +61,20 @@ def exit_code(error: CapdagError) -> int:
     """Return what the command ends with."""
     if isinstance(error, EndedError):
         return error.exit_code
+    if isinstance(error, UnreadError):
+        return ended_by(signal.SIGPIPE)
     return WRONG_USE if isinstance(error, ConfigError) else TAKEN if isinstance(error, TakenError) else FAILED
+
+
+def tell(error: CapdagError) -> str:
+    """Return what a person is told."""
+    if isinstance(error, RequestFailedError):
+        from capdag.cartridge.terminal import render_failure
+
+        return render_failure(error)
+    return str(error)
+
+
+def ended_by(number: signal.Signals) -> int:
+    """Return the exit code of a command that a signal has ended, as shells give it."""
+    return _BY_SIGNAL + number

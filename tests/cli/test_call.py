@@ -53,6 +53,7 @@ def test_items_are_lines_of_json_and_progress_goes_to_stderr(tmp_path: Path) -> 
         (["fail", "--arg", "NO_LUCK input the dice fell"], 1, "Error: NO_LUCK (input): the dice fell"),
         (["ekko"], 1, "Error: no cartridge serves 'ekko'; served: echo, count, slow-echo, fail"),
         (["count", "--arg", "-5"], 1, "Error: INVALID_REQUEST (input): need a whole number from 0 on, not '-5'"),
+        (["count", "--arg", "-5"], 1, "\n  (the request is wrong: change it)\n"),
         (["count", "--arg", "x"], 1, "need a whole number from 0 on, not 'x'"),
         (["echo", "--arg", "@none.txt"], 2, "Error: cannot read none.txt: No such file or directory"),
         (["upper", "--cartridge", "no-such-program"], 1, "there is no program no-such-program"),
@@ -101,13 +102,14 @@ def _start_slow_call(tmp_path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path / "run"))
 
 
-def test_ctrl_c_cancels_the_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_the_call_and_is_the_exit_code(tmp_path: Path, number: signal.Signals) -> None:
     with _start_slow_call(tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.read(1) == b"a"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=10)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert b"interrupted; the call was cancelled" in errors
     assert b"Traceback" not in errors
 
@@ -130,9 +132,9 @@ def test_a_reader_that_has_enough_ends_the_call(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.read(1) == b"a"
         process.stdout.close()
-        assert process.wait(10) == 1
+        assert process.wait(10) == 141  # as SIGPIPE ends a program
         assert process.stderr is not None
-        assert b"Traceback" not in process.stderr.read()
+        assert process.stderr.read() == b""
 
 
 def test_a_killed_call_leaves_nothing(tmp_path: Path) -> None:

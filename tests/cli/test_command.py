@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -133,6 +134,15 @@ def test_output_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> N
             [sys.executable, "-m", "capdag", "models", "--models", str(tmp_path)], stdout=full, stderr=subprocess.PIPE
         )
     assert (done.returncode, done.stderr) == (1, b"Error: cannot write to stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["models", "--help"], ["check", "--list"]])
+def test_output_that_nobody_reads_ends_the_command_quietly(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "wb") as unread:
+        done = subprocess.run([sys.executable, "-m", "capdag", *arguments], stdout=unread, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize("arguments", [["ps"], ["ps", "--port", "7"], ["ps", "--reset", "echo"]])
