@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._failure import FAILED, INTERRUPTED, EndedError, expected_error
+from ._failure import FAILED, EndedError, ended_by, expected_error
 from ._options import log_option, log_to_stderr
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ _CANCEL_LIMIT = 10.0
     "--timeout", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
     help="How long the cartridge may take for each frame that it owes.",
 )  # fmt: skip
+@click.option(
+    "--start-timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, metavar="SECONDS",
+    help="How long it may take from its start to its HELLO.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as JUnit XML, too.")
 @log_option("error")
@@ -47,6 +51,7 @@ def check(
     cap: str | None,
     given: str | None,
     timeout: float,
+    start_timeout: float,
     as_json: bool,
     junit: Path | None,
     log_level: str,
@@ -75,7 +80,8 @@ def check(
     if not command:
         raise click.UsageError("say what starts the cartridge: capdag check COMMAND [ARGS...]")
     log_to_stderr(log_level)
-    settings = Settings(cap=cap, input=None if given is None else _read(given), timeout=timeout)
+    data = None if given is None else _read(given)
+    settings = Settings(cap=cap, input=data, timeout=timeout, start_timeout=start_timeout)
     report = _run(command, settings, cases)
     if junit is not None:
         _write(junit, as_junit(report))
@@ -117,7 +123,7 @@ def _run(command: tuple[str, ...], settings: Settings, cases: list[Case]) -> Rep
 
     reports: list[Report] = []
     try:
-        trio.run(run_until_signal, partial(_check, command, settings, cases, reports), _CANCEL_LIMIT)
+        number = trio.run(run_until_signal, partial(_check, command, settings, cases, reports), _CANCEL_LIMIT)
     except (SpawnError, BaseExceptionGroup) as error:
         expected = expected_error(error)
         if isinstance(expected, SpawnError):
@@ -125,8 +131,8 @@ def _run(command: tuple[str, ...], settings: Settings, cases: list[Case]) -> Rep
         raise
     finally:
         _say("")
-    if not reports:
-        raise EndedError("interrupted; the cartridge was ended", INTERRUPTED)
+    if number is not None:
+        raise EndedError("interrupted; the cartridge was ended", ended_by(number))
     return reports[0]
 
 
@@ -140,7 +146,7 @@ async def _check(
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_after, stop, scope)
-            reports.append(await run_command(command, settings, cases, lambda case: _say(case.id)))
+            reports.append(await run_command(command, settings, cases, partial(_tell, cases[0], settings)))
             nursery.cancel_scope.cancel()
 
 
@@ -149,8 +155,14 @@ async def _cancel_after(stop: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-def _say(case: str) -> None:
-    """Show on a terminal which case is being tried."""
+def _tell(first: Case, settings: Settings, case: Case) -> None:
+    """Show which case is being tried; the first has to wait for the cartridge's start."""
+    waits = f" (HELLO may take {settings.start_timeout:g} s)" if case is first else ""
+    _say(f"{case.id}{waits}")
+
+
+def _say(text: str) -> None:
+    """Show on a terminal what is being done."""
     if sys.stderr and sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{case}")
+        sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

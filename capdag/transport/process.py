@@ -137,6 +137,10 @@ def _reason(error: OSError | ValueError, program: str, cwd: str | os.PathLike[st
             return f"the interpreter on the first line of {program} does not exist; install it or correct that line"
         case errno.ENOENT:
             return f"there is no program {program}; install it, or give its full path"
+        case errno.EACCES if not program:
+            return "the name of the program is empty; say what to run"
+        case errno.EACCES if Path(program).is_dir():
+            return f"{program} is a folder; name the program in it"
         case errno.EACCES:
             return f"{program} may not be run; make it executable (chmod +x) and its folders readable"
         case errno.ENOEXEC:

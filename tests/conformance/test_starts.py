@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -93,12 +95,19 @@ def test_a_flood_on_stderr_stops_nobody() -> None:
     assert report.passed
 
 
-def test_ctrl_c_ends_the_check_and_the_cartridge() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_check_and_the_cartridge(number: signal.Signals) -> None:
     started = [sys.executable, "-m", "capdag", "check", *command("Silent")]
     env = {**os.environ, **environment()}
     checking = subprocess.Popen(started, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while not any(child.cmdline() == command("Silent") for child in psutil.Process(checking.pid).children()):
+    while not any(_is_silent(child) for child in psutil.Process(checking.pid).children()):
         time.sleep(0.02)
-    checking.send_signal(2)
+    checking.send_signal(number)
     _, stderr = checking.communicate(timeout=20)
-    assert (checking.returncode, stderr) == (130, "Error: interrupted; the cartridge was ended\n")
+    assert (checking.returncode, stderr) == (128 + number, "Error: interrupted; the cartridge was ended\n")
+
+
+def _is_silent(child: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # it has just ended
+        return child.cmdline() == command("Silent")
+    return False

@@ -83,6 +83,8 @@ def _file(path: Path, content: str, mode: int) -> str:
 @pytest.mark.parametrize(
     ("make_command", "said"),
     [
+        (lambda tmp: [""], "the name of the program is empty; say what to run"),
+        (lambda tmp: [str(tmp)], "is a folder; name the program in it"),
         (lambda tmp: ["no-such-engine", "--x"], "there is no program no-such-engine; install it"),
         (lambda tmp: [str(tmp / "missing")], "there is no program"),
         (lambda tmp: [_file(tmp / "plain", "", 0o644)], "make it executable"),
