@@ -81,11 +81,14 @@ class AsyncInput(InputCore):
 
     async def read(self) -> bytes:
         """Return the whole input as bytes: see `Input.read`."""
-        self._refuse_unbounded(await self._wait_for_stream())
-        parts: list[bytes] = []
-        while (item := await self._next()) is not None:
-            self._joined(parts, item[0])
-        return b"".join(parts)
+        stream = await self._wait_for_stream()
+        if self._whole is None:
+            self._begin_whole(stream)
+            parts: list[bytes] = []
+            while (item := await self._next()) is not None:
+                self._joined(parts, item[0])
+            self._whole = b"".join(parts)
+        return self._whole
 
     async def text(self) -> str:
         """Return the whole input as text: see `Input.text`."""
@@ -136,6 +139,7 @@ class _Picked(AsyncIterator[T]):
     """Something of every item. No async generator: one that is left half-way would have to be closed."""
 
     def __init__(self, source: AsyncInput, pick: Callable[[Item], T]) -> None:
+        source._check_unread()
         self._source = source
         self._pick = pick
 

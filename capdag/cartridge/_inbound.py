@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
+from capdag.errors import LocalProtocolError
 from capdag.wire import Frame, FrameType, FrameView, InStream, InStreams, Received, credit_frame
 
 from ._errors import CartridgeError
@@ -56,6 +57,7 @@ class InputCore:
         self._declared = media_urn
         self._is_required = is_required
         self.done = False
+        self._whole: bytes | None = None
         self._stream: InStream | None = None
         self._feed: Feed | None = None
         self._values: deque[tuple[Item, int]] = deque()
@@ -125,12 +127,21 @@ class InputCore:
             raise self._bad(f"must be bytes or text, not {type(value).__name__}")
         parts.append(value)
 
-    def _bad(self, fault: str, detail: Mapping[str, object] | None = None) -> CartridgeError:
-        return self._source.bad(self._declared, fault, detail)
-
-    def _refuse_unbounded(self, stream: InStream | None) -> None:
+    def _begin_whole(self, stream: InStream | None) -> None:
+        """Before it is read whole for the first time."""
+        self._check_unread()
         if self._feed is not None or (stream is not None and stream.head.unbounded):
             raise self._bad("has no end and cannot be read whole: take its values one by one")
+
+    def _check_unread(self) -> None:
+        """Refuse to begin once more where nothing can come: it would look like an empty input."""
+        if self._stream is None or not self.done:
+            return
+        remedy = "keep what you took" if self._whole is None else "read() gives all of it again"
+        raise LocalProtocolError(f"input {self._declared!r} was read to its end already: {remedy}")
+
+    def _bad(self, fault: str, detail: Mapping[str, object] | None = None) -> CartridgeError:
+        return self._source.bad(self._declared, fault, detail)
 
 
 class Streams:

@@ -43,22 +43,31 @@ class Input(InputCore):
         return stream is not None and (self._feed is not None or stream.head.is_sequence)
 
     def __iter__(self) -> Iterator[Any]:
+        self._check_unread()
         while (item := self._next()) is not None:
             yield item[0]
 
     def items(self) -> Iterator[Item]:
         """Iterate over the values with their meta: `item.value`, `item.meta`."""
+        self._check_unread()
         while (item := self._next()) is not None:
             yield item
 
     def read(self) -> bytes:
         """Return the whole input as bytes: byte and text values joined, text as UTF-8; empty if an optional argument
-        was not sent. Raises CartridgeError INVALID_REQUEST for a value of another kind or an unbounded stream."""
-        self._refuse_unbounded(self._wait_for_stream())
-        parts: list[bytes] = []
-        for value in self:
-            self._joined(parts, value)
-        return b"".join(parts)
+        was not sent. A second time gives the same, as `text` and `json` do, which read it too.
+
+        Raises CartridgeError INVALID_REQUEST for a value of another kind or an unbounded stream, LocalProtocolError if
+        all its values have been taken one by one: they are not kept.
+        """
+        stream = self._wait_for_stream()
+        if self._whole is None:
+            self._begin_whole(stream)
+            parts: list[bytes] = []
+            while (item := self._next()) is not None:
+                self._joined(parts, item[0])
+            self._whole = b"".join(parts)
+        return self._whole
 
     def text(self) -> str:
         """Return the whole input as text. Raises CartridgeError INVALID_REQUEST if it is not UTF-8."""

@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from capdag.cartridge import Cartridge, CartridgeError, Input
+from capdag.cartridge import AsyncInput, Cartridge, CartridgeError, Input
 from capdag.cartridge._arguments import Arguments
+from capdag.cartridge._async_input import Bell
 from capdag.cartridge._input import Input as ThreadInput
 from capdag.cartridge._served import serve
 from capdag.cartridge._typed import convert, decode_json, decode_text
 from capdag.cartridge._writer import Flow
+from capdag.errors import LocalProtocolError
 from capdag.wire import body_end_frame, encode_value, view_of
 from tests.cartridge.driver import chunk, end, start
 
@@ -93,7 +95,7 @@ def test_items_and_text_that_are_wrong() -> None:
 class Body:
     """The arguments of one request, fed by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[ThreadInput] | type[AsyncInput] = ThreadInput) -> None:
         c = Cartridge("c", version="1")
         args: list[Mapping[str, Any]] = [
             {"media_urn": CHAT, "name": "chat", "required": True, "sources": [{"stdin": CHAT}]},
@@ -109,9 +111,9 @@ class Body:
 
         self.arguments = Arguments(
             served,
-            lambda source, arg: ThreadInput(source, arg.media_urn, is_required=arg.is_required),
+            lambda source, arg: kind(source, arg.media_urn, is_required=arg.is_required),
             no_feed,
-            Condition(),
+            Condition() if kind is ThreadInput else Bell(),
             Flow(1, None),
             32,
             lambda _: None,
@@ -138,6 +140,12 @@ class Body:
         """Return an argument."""
         found = self.arguments.named(media)
         assert isinstance(found, Input)
+        return found
+
+    def async_input(self, media: str) -> AsyncInput:
+        """Return an argument for a task."""
+        found = self.arguments.named(media)
+        assert isinstance(found, AsyncInput)
         return found
 
 
@@ -177,3 +185,45 @@ def test_items_come_with_their_meta() -> None:
     for frame in (head, item, end(1, 1)):
         body.arguments.take(view_of(frame))
     assert list(body.input(SAMPLES).items()) == [(5, {"n": 1})]
+
+
+AGAIN = f"input '{SAMPLES}' was read to its end already: keep what you took"
+GONE = f"input '{CHAT}' was read to its end already: read\\(\\) gives all of it again"
+
+
+def test_what_was_read_whole_can_be_read_again_and_what_was_taken_is_gone() -> None:
+    body = Body()
+    body.send(CHAT, '{"messages": []}')
+    body.send(SAMPLES, 1, 2)
+    body.end()
+    chat, samples, note = body.input(CHAT), body.input(SAMPLES), body.input(NOTE)
+    assert chat.text() == chat.read().decode() == chat.text() == '{"messages": []}'
+    assert chat.json(Chat) == Chat([])
+    for once_more in (lambda: list(chat), lambda: list(chat.items()), lambda: list(chat.each(int))):
+        with pytest.raises(LocalProtocolError, match=GONE):
+            once_more()
+    assert next(iter(samples)) == 1
+    assert list(samples) == [2], "what is left can be taken in another loop"
+    for read in (samples.read, samples.text, lambda: samples.json(int), lambda: list(samples)):
+        with pytest.raises(LocalProtocolError, match=AGAIN):
+            read()
+    assert (note.text(), note.read(), list(note)) == ("", b"", [])
+
+
+async def test_the_same_for_tasks() -> None:
+    body = Body(AsyncInput)
+    body.send(CHAT, '{"messages": []}')
+    body.send(SAMPLES, 1, 2)
+    body.end()
+    chat, samples, note = body.async_input(CHAT), body.async_input(SAMPLES), body.async_input(NOTE)
+    assert await chat.text() == (await chat.read()).decode() == '{"messages": []}'
+    assert await chat.json(Chat) == Chat([])
+    for once_more in (lambda: aiter(chat), chat.items, lambda: chat.each(int)):
+        with pytest.raises(LocalProtocolError, match=GONE):
+            once_more()
+    assert await anext(aiter(samples)) == 1
+    assert [value async for value in samples] == [2]
+    for read in (samples.read, samples.text, lambda: samples.json(int)):
+        with pytest.raises(LocalProtocolError, match=AGAIN):
+            await read()
+    assert (await note.text(), await note.read()) == ("", b"")
