@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from capdag.errors import AttributionClass, LocalProtocolError
@@ -31,8 +32,11 @@ class RequestBase:
         return self._base.flow.rid
 
     def progress(self, fraction: float, message: str) -> None:
-        """Tell the caller how far the work is: 0.0 to 1.0 and a non-empty text. Needs no credit."""
-        self._base.log(LogRecord("progress", _text("message", message), float(fraction)))
+        """Tell the caller how far the work is: 0.0 to 1.0 and a non-empty text. Needs no credit.
+
+        Raises LocalProtocolError for another fraction, or an empty message.
+        """
+        self._base.log(LogRecord("progress", _text("message", message), _share(fraction)))
 
     def log(self, level: str, message: str, attribution: AttributionClass | str = AttributionClass.INTERNAL) -> None:
         """Tell the caller something: level `info`, `warn`, `error` or any other word but `progress`.
@@ -73,6 +77,20 @@ class RequestBase:
 
     def _no_main_output(self) -> LocalProtocolError:
         return LocalProtocolError(f"cap {self._base.cap.text!r} has no main output: its out= is media:void")
+
+
+_ROUNDING = 1e-6
+"""What a sum of parts may be beside 0.0 or 1.0."""
+
+
+def _share(fraction: float) -> float:
+    try:
+        share = float(fraction)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not -_ROUNDING <= share <= 1.0 + _ROUNDING:
+        raise LocalProtocolError(f"fraction must be a number from 0.0 to 1.0, not {fraction!r}: 0.5 is half done")
+    return min(1.0, max(0.0, share))
 
 
 def _text(name: str, value: str) -> str:

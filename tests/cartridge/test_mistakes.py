@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import count
 
 import pytest
 
-from capdag.wire import USER_CANCEL, FrameType, FrameView, cancel_frame
+from capdag.cartridge._requests import RequestBase
+from capdag.errors import LocalProtocolError
+from capdag.wire import USER_CANCEL, FrameType, FrameView, LogRecord, cancel_frame
 from tests.cartridge.driver import Driver, cartridge, whole_request
 from tests.cartridge.mistakes_stub import cap_of, exit_on_cancel, fail, fail_async, stray
 
@@ -78,3 +81,25 @@ def test_a_callback_that_raises_anything_leaves_the_request_its_end(driver: Driv
 def test_a_stray_cancellation_is_a_failure_like_others(driver: Driver) -> None:
     meta = ask(driver, stray).meta
     assert (meta["code"], meta["message"][:9]) == ("HANDLER_ERROR", "Cancelled")
+
+
+class Logs:
+    """Takes what a request logs."""
+
+    def __init__(self) -> None:
+        self.taken: list[float | None] = []
+
+    def log(self, record: LogRecord) -> None:
+        self.taken.append(record.progress)
+
+
+def test_progress_is_a_share_of_the_whole() -> None:
+    logs = Logs()
+    request = RequestBase(logs)  # type: ignore[arg-type]
+    for fraction in (0, 0.5, Fraction(1, 4), True, 1.0 + 2**-50, -(2.0**-50)):
+        request.progress(fraction, "so far")  # type: ignore[arg-type]
+    assert logs.taken == [0.0, 0.5, 0.25, 1.0, 1.0, 0.0]
+    for wrong in (7, 100, -1, 1.01, float("nan"), float("inf"), "half", None):
+        with pytest.raises(LocalProtocolError, match=r"fraction must be a number from 0\.0 to 1\.0, not "):
+            request.progress(wrong, "so far")  # type: ignore[arg-type]
+    assert len(logs.taken) == 6
