@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,16 @@ import trio
 from capdag.client import Client
 from capdag.config import Config, given
 from capdag.errors import ConfigError
-from capdag.gateway import Gateway, GatewaySettings, PortInUseError, TcpBind, UnixBind, create_app, serve_http
+from capdag.gateway import (
+    Gateway,
+    GatewaySettings,
+    PortInUseError,
+    Readiness,
+    TcpBind,
+    UnixBind,
+    create_app,
+    serve_http,
+)
 from capdag.relay import open_switch
 
 from ._admin import LocalAdmin
@@ -70,6 +80,7 @@ async def serve_gateway(
     config: Config,
     run: Run,
     stop: trio.Event,
+    readiness: Callable[[], Readiness] = lambda: Readiness.READY,
     *,
     task_status: trio.TaskStatus[Addresses],
 ) -> None:
@@ -80,7 +91,8 @@ async def serve_gateway(
     settings = gateway_settings(config)
     bind = TcpBind(config.gateway.host, config.gateway.port)
     # Two applications: the end of a server's drain interrupts what its own application still answers.
-    public, private = create_app(client, settings), create_app(client, settings, admin=admin)
+    public = create_app(client, settings, readiness=readiness)
+    private = create_app(client, settings, admin=admin, readiness=readiness)
     async with trio.open_nursery() as nursery:
         try:
             urls = await nursery.start(partial(serve_http, public, [bind], settings, shutdown=stop))

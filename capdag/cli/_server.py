@@ -11,6 +11,7 @@ import trio
 
 from capdag.client import Client
 from capdag.config import Config, GatewayLinks
+from capdag.gateway import Readiness
 from capdag.host import HostRuntime
 from capdag.relay import open_switch
 
@@ -68,9 +69,28 @@ async def _serve(
             await attach_hosts(switch, doors, nursery, run)
         admin = LocalAdmin(switch, host, doors=doors, reader=read(host))
         async with trio.open_nursery() as http:
-            addresses = await http.start(serve_gateway, Client(switch), admin, config, run, stop)
+            # The port is taken at once, or found to be taken; requests are told to come again until the caps are known.
+            start = _Start()
+            addresses = await http.start(
+                serve_gateway, Client(switch), admin, config, run, stop, lambda: start.readiness
+            )
             show_roster(roster, folder)
-            await nursery.start(learn_caps, host, roster.records)
+            await nursery.start(start.learn, host, roster)
             show_addresses(addresses)
         await host.shutdown()
         nursery.cancel_scope.cancel()
+
+
+class _Start:
+    """The start of a server; `readiness` says how far it is."""
+
+    def __init__(self) -> None:
+        self.readiness = Readiness.STARTING
+
+    async def learn(self, host: HostRuntime, roster: Roster, *, task_status: trio.TaskStatus[None]) -> None:
+        """Learn what the cartridges can do; has started when nobody has to wait for those that are slow."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(learn_caps, host, roster.records)
+            self.readiness = Readiness.LEARNING
+            task_status.started()
+        self.readiness = Readiness.READY

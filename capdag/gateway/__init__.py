@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .app import Admin, Gateway, create_app
 from .listener import Bind, BindError, PortInUseError, TcpBind, UnixBind
+from .readiness import Readiness
 from .server import serve_http
 from .settings import GatewaySettings
 
@@ -14,6 +15,7 @@ __all__ = [
     "Gateway",
     "GatewaySettings",
     "PortInUseError",
+    "Readiness",
     "TcpBind",
     "UnixBind",
     "create_app",

@@ -21,6 +21,7 @@ from .connection import GatewayConnection, GatewayRequest
 from .errors import ApiError, api_error
 from .guards import check_content_type, check_host, http_error
 from .inference import Endpoint, Inference
+from .readiness import Readiness, starting
 from .settings import DEFAULT_SETTINGS, GatewaySettings
 from .shapes import CHAT, COMPLETION
 from .sse import dump
@@ -41,12 +42,19 @@ class Admin(Protocol):
         """Read again which cartridges there are, and return what has changed. Raises CapdagError for what is wrong."""
 
 
-def create_app(client: Client, settings: GatewaySettings = DEFAULT_SETTINGS, *, admin: Admin | None = None) -> Gateway:
+def create_app(
+    client: Client,
+    settings: GatewaySettings = DEFAULT_SETTINGS,
+    *,
+    admin: Admin | None = None,
+    readiness: Callable[[], Readiness] = lambda: Readiness.READY,
+) -> Gateway:
     """Return the application that serves what `client` can reach.
 
-    With `admin` it also answers `/_capdag/…`, on unix sockets only.
+    With `admin` it also answers `/_capdag/…`, on unix sockets only. While `readiness()` is STARTING every other
+    request is told to come again (503, Retry-After); while it is LEARNING, one for a model that nobody has.
     """
-    return Gateway(client, settings, admin)
+    return Gateway(client, settings, admin, readiness)
 
 
 class Gateway(QuartTrio):
@@ -55,11 +63,14 @@ class Gateway(QuartTrio):
     asgi_http_class = GatewayConnection
     request_class = GatewayRequest
 
-    def __init__(self, client: Client, settings: GatewaySettings, admin: Admin | None) -> None:
+    def __init__(
+        self, client: Client, settings: GatewaySettings, admin: Admin | None, readiness: Callable[[], Readiness]
+    ) -> None:
         super().__init__("capdag.gateway", static_folder=None)
         self._client = client
         self._settings = settings
         self._admin = admin
+        self._readiness = readiness
         self._inference = Inference(client, settings)
         self.url_map.merge_slashes = False
         self.config.update(
@@ -96,7 +107,10 @@ class Gateway(QuartTrio):
         self._inference.interrupt()
 
     async def _guard(self) -> None:
-        check_host(_current(), self._settings.allowed_hosts)
+        asked = _current()
+        check_host(asked, self._settings.allowed_hosts)
+        if self._readiness() is Readiness.STARTING and not asked.path.startswith("/_capdag/"):
+            raise starting("not every cartridge has said what it serves")
 
     async def _chat(self) -> Response:
         return await self._infer(_CHAT)
@@ -162,6 +176,8 @@ class Gateway(QuartTrio):
             error = ApiError(
                 500, "internal_error", f"a fault of the gateway: report request id {asked.reply.request_id}"
             )
+        elif error.http_code == "model_not_found" and self._readiness() is Readiness.LEARNING:
+            error = starting(f"{error.message}, and not every cartridge has said what it serves")
         body, headers = error.render()
         return Response(body, error.status, headers)
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -223,9 +224,29 @@ def test_a_cartridge_that_does_not_start_is_named_with_its_last_words(tmp_path: 
         eventually(lambda: b"running" in _row(server, "broken"), 20, "it runs")
 
 
+def _first_answer(url: str) -> httpx.Response:
+    answers: list[httpx.Response] = []
+
+    def answers_come() -> bool:
+        with suppress(httpx.ConnectError):
+            answers.append(httpx.get(url))
+        return bool(answers)
+
+    eventually(answers_come, 20, "it listens")
+    return answers[0]
+
+
 def test_a_silent_cartridge_keeps_nobody_waiting(tmp_path: Path) -> None:
-    with serving(tmp_path / "run", *_no_models(tmp_path), "--cartridge", "sleep 1000") as server:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = (*_no_models(tmp_path), "--port", str(port))
+    with serving(tmp_path / "run", *options, "--cartridge", "sleep 1000") as server:
+        early = _first_answer(f"http://127.0.0.1:{port}/v1/models")
+        assert (early.status_code, early.json()["error"]["code"]) == (503, "starting")
+        assert "retry-after" in early.headers
+        assert b"starting" in _row(server, "sleep")  # the operator is told already
         assert httpx.get(f"{server.url}/v1/models").status_code == 200
+        assert httpx.get(f"{server.url}/v1/models/none").status_code == 503
         server.wait_for(r"waiting for cartridge sleep to say what it can do \(up to 30 s\)")
         assert b"starting" in _row(server, "sleep")
         server.send(signal.SIGINT)

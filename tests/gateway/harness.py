@@ -13,7 +13,7 @@ import h11
 import trio
 
 from capdag.client import Client
-from capdag.gateway import Admin, Bind, GatewaySettings, TcpBind, UnixBind, create_app, serve_http
+from capdag.gateway import Admin, Bind, GatewaySettings, Readiness, TcpBind, UnixBind, create_app, serve_http
 from capdag.relay import Switch, open_switch
 from capdag.transport import local_link_pair
 from capdag.transport.sockets import socket_link
@@ -54,6 +54,7 @@ async def served(
     caps: Sequence[Mapping[str, Any]] | None = None,
     unix: Path | None = None,
     admin: Admin | None = None,
+    readiness: Readiness = Readiness.READY,
 ) -> AsyncIterator[Served]:
     """Run a gateway for the length of the block; one host, joined by `link` (local or socket), answers by `script`."""
     binds: list[Bind] = [TcpBind("127.0.0.1", 0), *([UnixBind(unix)] if unix else [])]
@@ -61,7 +62,7 @@ async def served(
     async with open_switch() as switch, trio.open_nursery() as nursery:
         host = join_host(switch, script, model_caps(MODEL) if caps is None else caps, link, nursery)
         await settled(switch, caps)
-        app = create_app(Client(switch), settings, admin=admin)
+        app = create_app(Client(switch), settings, admin=admin, readiness=lambda: readiness)
         shutdown = trio.Event()
 
         async def serve(task_status: trio.TaskStatus[list[str]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import trio
 from openai import OpenAI
 
-from capdag.gateway import GatewaySettings
+from capdag.gateway import GatewaySettings, Readiness
 from tests.gateway.harness import CHAT, FINISH, MODEL, TEXT, Reply, Served, ask, served
 from tests.gateway.scripted import ScriptedRequest, model_caps
 from tests.gateway.test_answers import MESSAGES, both_links, with_openai
@@ -72,6 +72,22 @@ async def test_an_error_before_the_answer_has_its_status(
     assert reply.headers["x-should-retry"] == retry
     assert reply.headers["x-request-id"].startswith("req_")
     assert ("retry-after" in reply.headers) == (status == 503 and retry == "true")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", f"/v1/models/{MODEL}", "/healthz", "/v1/model"])
+async def test_a_server_that_starts_tells_everybody_to_come_again(path: str) -> None:
+    async with served(failing("HANDLER_ERROR", "internal", "no"), readiness=Readiness.STARTING) as server:
+        replies = [await ask(server, "GET", path), await ask(server, "POST", PATH, CHAT)]
+    for reply in replies:
+        assert (reply.status, reply.error["code"], reply.headers["retry-after"]) == (503, "starting", "2")
+
+
+async def test_a_model_that_may_still_come_is_not_told_to_be_none() -> None:
+    async with served(failing("HANDLER_ERROR", "internal", "no"), readiness=Readiness.LEARNING) as server:
+        missing = await ask(server, "POST", PATH, {**CHAT, "model": "later"})
+        assert (await ask(server, "GET", f"/v1/models/{MODEL}")).status == 200
+    assert (missing.status, missing.error["code"], missing.headers["retry-after"]) == (503, "starting", "2")
+    assert missing.error["message"].startswith("no host serves the model 'later': the models are ")
 
 
 async def test_what_a_dead_engine_has_printed_is_not_for_clients() -> None:
