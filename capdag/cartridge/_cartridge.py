@@ -151,6 +151,9 @@ class Cartridge:
             flags = _code_flags(opener)
             if not callable(opener) or flags & _COROUTINE:
                 raise ConfigError(f"feed {media_urn!r}: the source must be a generator of one selector, not {opener!r}")
+            _check_takes_one(
+                f"feed {media_urn!r}: the source must be a generator of one argument, the selector", opener
+            )
             self._feeds.append(LiveFeed(media, opener, bool(flags & _ASYNC_GENERATOR)))
             return opener
 
@@ -219,8 +222,11 @@ class Cartridge:
     def _serve(self, descriptors: Descriptors) -> int:
         """Speak frames over two descriptors until the first ends; returns the exit code."""
         from ._admission import Admission
-        from ._runtime import Runtime
 
+        if sys.platform == "win32":
+            from ._threaded import ThreadedRuntime as Runtime
+        else:
+            from ._runtime import Runtime
         manifest = json.dumps(self.manifest(), separators=(",", ":")).encode()
         _ = self.settings
         admission = Admission(list(self._caps), self._shared, self._capacities)
@@ -248,7 +254,23 @@ def _check_handler(where: str, handler: Handler) -> bool:
     flags = _code_flags(handler)
     if flags & (_GENERATOR | _ASYNC_GENERATOR):
         raise ConfigError(f"{where}: the handler must not yield: answer with request.output")
+    _check_takes_one(f"{where}: the handler must be a function of one argument, the request", handler)
     return bool(flags & _COROUTINE)
+
+
+def _check_takes_one(rule: str, function: Any) -> None:
+    """Raise ConfigError with the rule for a function that cannot be called with one argument."""
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_argcount == 1 and not code.co_kwonlyargcount and not hasattr(function, "__self__"):
+        return  # as nearly all are: `inspect` would cost each cold start more than the whole declaration
+    from inspect import signature
+
+    try:
+        signature(function, follow_wrapped=False).bind(None)
+    except TypeError as error:
+        raise ConfigError(f"{rule}; {function!r} cannot be called so: {error}") from None
+    except ValueError:  # a function of C tells nothing
+        pass
 
 
 def _code_flags(function: Any) -> int:

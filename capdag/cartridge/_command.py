@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
-from signal import SIGPIPE
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
@@ -25,7 +24,7 @@ from capdag.wire import IDENTITY_CAP, LogRecord, StreamHead
 
 from ._command_arguments import CommandArguments, GivenArgument
 from ._command_call import CommandCall
-from ._command_loop import CommandLoop, RunRuntime, StoppedError
+from ._command_loop import UNREAD, CommandLoop, RunRuntime, StoppedError
 from ._descriptors import claim_output
 from ._served import ServedCap
 from .terminal import Sidelines, render_failure, render_raw, render_value
@@ -87,7 +86,7 @@ def _write(fd: int, data: bytes) -> None:
         while rest:
             rest = rest[os.write(fd, rest) :]
     except BrokenPipeError:
-        raise StoppedError("", 128 + SIGPIPE) from None
+        raise StoppedError("", UNREAD) from None
     except OSError as error:
         raise StoppedError(f"cannot write to stdout: {error.strerror}", EXIT_FAILED) from None
 

@@ -159,9 +159,15 @@ def _text(word: str) -> str:
     return word.removeprefix("@") if word.startswith("@@") else word
 
 
+if sys.platform == "win32":
+    _READ_BYTES = os.O_RDONLY | os.O_BINARY | os.O_NOINHERIT
+else:
+    _READ_BYTES = os.O_RDONLY | os.O_CLOEXEC
+
+
 def _open(path: str) -> int:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(path, _READ_BYTES)
     except OSError as error:
         raise click.UsageError(f"cannot read {path}: {error.strerror}") from None
 

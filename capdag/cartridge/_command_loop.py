@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import stat
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,15 +23,21 @@ from capdag.wire import DEFAULT_LIMITS, Frame, FrameSplitter, SeqAssigner, hello
 
 from ._command_call import CommandCall
 from ._descriptors import Descriptors
+from ._room import SURE
 
 _READ = 65_536
-_SURE = select.PIPE_BUF
-"""poll() promises room for this much on a pipe: a write of no more cannot block."""
-
 _PATIENCE = 5.0
 """Seconds that a handler has to end a call that nobody wants any more."""
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+if sys.platform == "win32":  # where `_wait` says what is missing
+    UNREAD = 1
+    _ROOM = 0
+    _ENDING = (signal.SIGINT, signal.SIGTERM)
+else:
+    UNREAD = 128 + signal.SIGPIPE
+    """The exit code when nobody reads the answer."""
+    _ROOM = select.POLLOUT
+    _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 RunRuntime = Callable[[Descriptors], object]
 
@@ -108,18 +115,24 @@ class CommandLoop:
 
     def _wait(self) -> dict[int, int]:
         """Return the descriptors on which something can be done, with their events."""
-        poll = select.poll()
-        poll.register(self._signals, select.POLLIN)
-        if not self._unwritten:
-            poll.register(self._frames_in, select.POLLIN)
-        if self._stopped is None:
-            # Without POLLOUT it still tells that its reader has gone.
-            poll.register(self._output_fd, select.POLLOUT if self._unwritten else 0)
-            for sender in self._call.senders:
-                if sender.wanted_fd is not None:
-                    poll.register(sender.wanted_fd, select.POLLIN)
-        left = None if self._deadline is None else 1000 * max(0.0, self._deadline - time.monotonic())
-        return dict(poll.poll(left))
+        if sys.platform == "win32":
+            raise ConfigError(
+                "a cap cannot be called from the command line on Windows: serve the cartridge with `capdag serve`, and"
+                " call it over HTTP"
+            )
+        else:  # noqa: RET506 - type checkers know which branch is for which system
+            poll = select.poll()
+            poll.register(self._signals, select.POLLIN)
+            if not self._unwritten:
+                poll.register(self._frames_in, select.POLLIN)
+            if self._stopped is None:
+                # Without POLLOUT it still tells that its reader has gone.
+                poll.register(self._output_fd, select.POLLOUT if self._unwritten else 0)
+                for sender in self._call.senders:
+                    if sender.wanted_fd is not None:
+                        poll.register(sender.wanted_fd, select.POLLIN)
+            left = None if self._deadline is None else 1000 * max(0.0, self._deadline - time.monotonic())
+            return dict(poll.poll(left))
 
     def _read_frames(self) -> None:
         try:
@@ -142,17 +155,17 @@ class CommandLoop:
     def _write_some(self, events: int) -> None:
         """Write what needs no waiting; give up quietly if nobody reads it any more, as other commands do."""
         try:
-            if not events & select.POLLOUT:
+            if not events & _ROOM:
                 raise BrokenPipeError
             while self._unwritten:
                 piece = self._unwritten.popleft()
-                written = os.write(self._output_fd, piece if self._output_is_file else piece[:_SURE])
+                written = os.write(self._output_fd, piece if self._output_is_file else piece[:SURE])
                 if written < len(piece):
                     self._unwritten.appendleft(piece[written:])
                 if not self._output_is_file:
                     return
         except BrokenPipeError:
-            self._stop(StoppedError("", 128 + signal.SIGPIPE))
+            self._stop(StoppedError("", UNREAD))
         except BlockingIOError:
             self._unwritten.appendleft(piece)
         except OSError as error:

@@ -5,12 +5,16 @@ Afterwards 1 is stderr and 0 is /dev/null, at the descriptor level, so that an e
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from typing import NamedTuple
 
 from capdag.errors import ConfigError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 
 class Descriptors(NamedTuple):
@@ -34,8 +38,8 @@ def claim_descriptors() -> Descriptors:
         if os.isatty(0):
             raise ConfigError("stdin is a terminal, but a host speaks frames there: for people there is --help")
         try:
-            read_fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-            write_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+            read_fd = _private_copy(0)
+            write_fd = _private_copy(1)
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
             os.close(null)
@@ -57,13 +61,23 @@ def claim_output() -> int:
     global _output_fd
     if _output_fd is None:
         try:
-            output_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+            output_fd = _private_copy(1)
             os.dup2(2, 1)
         except OSError as error:
             raise ConfigError(f"stdout and stderr must be open: {error}; redirect what is not wanted") from None
         _buffer_lines()
         _output_fd = output_fd
     return _output_fd
+
+
+def _private_copy(fd: int) -> int:
+    """Return another descriptor for the same file, for bytes as they are, that no process started here inherits."""
+    if sys.platform == "win32":
+        copy = os.dup(fd)
+        msvcrt.setmode(copy, os.O_BINARY)
+        return copy
+    else:  # noqa: RET505 - type checkers know which branch is for which system
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
 def _buffer_lines() -> None:

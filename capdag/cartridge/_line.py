@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from threading import get_ident
 from typing import Any
@@ -18,8 +19,8 @@ from ._writer import Flow, FrameWriter
 MAX_AHEAD = 65_536
 """Bytes that tasks may have posted before they wait: as much as a pipe holds."""
 
-_LARGE = 16_384
-"""Bytes posted from which a worker writes them: it need not ask for room every 4 KiB."""
+_LARGE = 0 if sys.platform == "win32" else 16_384
+"""Bytes posted from which a worker writes them: it need not ask for room every 4 KiB, or cannot (Windows)."""
 
 
 class Line:

@@ -39,7 +39,7 @@ from ._writer import FrameWriter
 if TYPE_CHECKING:
     from ._session import Session, Shell
 
-_READ = 65_536
+READ_SIZE = 65_536
 _LEAST_FRAME = 8192
 """Bytes that an ERR or LOG of the main thread surely fits in."""
 
@@ -59,6 +59,9 @@ class Runtime:
     of its own takes over if any of them is async.
     """
 
+    polls = True
+    """False where descriptors cannot be polled: `fetch`, in a thread, then waits for what `read_once` takes."""
+
     def __init__(
         self,
         caps: Sequence[ServedCap],
@@ -75,8 +78,7 @@ class Runtime:
         self._manifest = manifest
         self._on_policy = on_policy
         self.read_fd = descriptors.read_fd
-        self._woken_fd, self._wake_fd = os.pipe()
-        os.set_blocking(self._wake_fd, False)
+        self._open_news()
         self._closing = False
         self.on_wake: Callable[[], None] = self._wake
         self.writer = FrameWriter(descriptors.write_fd, DEFAULT_LIMITS.max_frame, lambda: self.on_wake())
@@ -85,6 +87,11 @@ class Runtime:
         self._limits: Limits | None = None
         self._early: list[FrameView] = []
         self._session: Session | None = None
+
+    def _open_news(self) -> None:
+        self._woken_fd, self._wake_fd = os.pipe()
+        if sys.platform != "win32":
+            os.set_blocking(self._wake_fd, False)
 
     def run(self) -> int:
         """Serve until stdin ends; returns the exit code. The process must then end at once: handlers may still run."""
@@ -116,19 +123,22 @@ class Runtime:
 
     def _serve_until(self, done: Callable[[], bool]) -> int | None:
         """Take frames until `done` (None) or until the end (the exit code): stdin's, or nobody reads stdout."""
-        poll = select.poll()
-        poll.register(self._woken_fd, select.POLLIN)
-        while not done():
-            # From a host that sends and never reads no more is taken; that it has gone still shows, as an error event.
-            poll.register(self.read_fd, 0 if self.writer.overfull else select.POLLIN)
-            poll.register(self.writer.fd, select.POLLOUT if self.writer.wants_room else 0)
-            ready = dict(poll.poll())
-            if self._woken_fd in ready or ready.get(self.writer.fd, 0) & ~select.POLLOUT:
-                return self._end_code
-            if self.read_fd in ready and (code := self.read_once()) is not None:
-                return code
-            self.writer.flush()
-        return None
+        if sys.platform == "win32":
+            raise NotImplementedError("pipes cannot be polled here: ThreadedRuntime")
+        else:  # noqa: RET506 - type checkers know which branch is for which system
+            poll = select.poll()
+            poll.register(self._woken_fd, select.POLLIN)
+            while not done():
+                # From a host that sends and never reads no more is taken; that it has gone still shows, as an error.
+                poll.register(self.read_fd, 0 if self.writer.overfull else select.POLLIN)
+                poll.register(self.writer.fd, select.POLLOUT if self.writer.wants_room else 0)
+                ready = dict(poll.poll())
+                if self._woken_fd in ready or ready.get(self.writer.fd, 0) & ~select.POLLOUT:
+                    return self._end_code
+                if self.read_fd in ready and (code := self.read_once()) is not None:
+                    return code
+                self.writer.flush()
+            return None
 
     @property
     def _end_code(self) -> int:
@@ -137,7 +147,7 @@ class Runtime:
     def read_once(self) -> int | None:
         """Take what one read gives. At the end of stdin, or of what can be understood, returns the exit code."""
         try:
-            data = os.read(self.read_fd, _READ)
+            data = self._read()
             if data:
                 for body in self._splitter.feed(data):
                     self._take(inspect(body))
@@ -153,6 +163,13 @@ class Runtime:
         except ProtocolError as error:
             _complain(error)
         return self._end_code
+
+    def _read(self) -> bytes:
+        return os.read(self.read_fd, READ_SIZE)
+
+    def fetch(self) -> None:
+        """Wait for what the next `read_once` takes, where `polls` is False."""
+        raise NotImplementedError
 
     def _take(self, view: FrameView) -> None:
         if self._session is not None:
@@ -185,16 +202,26 @@ class Runtime:
         deadline = time.monotonic() + LAST_SECONDS
         self.stop_all()
         while True:
-            self.writer.flush()
+            self._flush()
             left = deadline - time.monotonic()
             if left <= 0 or (self.workers.busy == 0 and self.writer.idle):
                 return
+            self._await_news(left)
+
+    def _flush(self) -> None:
+        self.writer.flush()
+
+    def _await_news(self, seconds: float) -> None:
+        """Wait until a handler has returned or there is room for what is posted."""
+        if sys.platform == "win32":
+            raise NotImplementedError("pipes cannot be polled here: ThreadedRuntime")
+        else:  # noqa: RET506 - type checkers know which branch is for which system
             poll = select.poll()
             poll.register(self._woken_fd, select.POLLIN)
             if self.writer.wants_room:
                 poll.register(self.writer.fd, select.POLLOUT)
-            if (self._woken_fd, select.POLLIN) in poll.poll(left * 1000):
-                os.read(self._woken_fd, _READ)
+            if (self._woken_fd, select.POLLIN) in poll.poll(seconds * 1000):
+                os.read(self._woken_fd, READ_SIZE)
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # it is full of calls to wake up already

@@ -22,7 +22,7 @@ from ._job import Job
 from ._line import Line
 from ._runtime import EXIT_OK, LAST_SECONDS
 from ._selector import LiveFeed
-from ._served import ServedCap
+from ._served import ServedCap, check_returned
 from ._threads import DEQUEUED, ThreadShell
 from ._workers import Workers
 from ._writer import Flow, FrameWriter
@@ -60,7 +60,7 @@ class TaskShell(ThreadShell):
         async def work() -> None:
             if queued:
                 job.log(DEQUEUED)
-            await handler(AsyncRequest(job, session.calls))
+            check_returned(handler, await handler(AsyncRequest(job, session.calls)))
 
         self._line.spawn(job.run, work, session.settle)
 
@@ -113,18 +113,32 @@ async def _read(runtime: Runtime, line: Line) -> int:
     while True:
         while runtime.writer.overfull:
             await line.room()
-        await trio.lowlevel.wait_readable(runtime.read_fd)
+        await _wait_readable(runtime)
         code = runtime.read_once()
         line.flush()
         if code is not None:
             return code
 
 
+async def _wait_readable(runtime: Runtime) -> None:
+    if runtime.polls:
+        await trio.lowlevel.wait_readable(runtime.read_fd)
+    else:
+        await trio.to_thread.run_sync(runtime.fetch, abandon_on_cancel=True)
+
+
 async def _watch_output(fd: int, reading: trio.CancelScope) -> None:
-    """Hear that nobody reads our output any more, though nothing is to be written."""
-    with select.epoll() as poll, suppress(PermissionError):  # a file has no such end
+    """Hear that nobody reads our output any more, though nothing is to be written. Where that cannot be heard, the next
+    write tells."""
+    if sys.platform == "linux":
+        with select.epoll() as epoll, suppress(PermissionError):  # a file has no such end
+            epoll.register(fd, 0)
+            await trio.lowlevel.wait_readable(epoll.fileno())
+            reading.cancel()
+    elif sys.platform != "win32":
+        poll = select.poll()
         poll.register(fd, 0)
-        await trio.lowlevel.wait_readable(poll.fileno())
+        await trio.to_thread.run_sync(poll.poll, abandon_on_cancel=True)
         reading.cancel()
 
 

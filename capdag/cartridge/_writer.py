@@ -11,7 +11,6 @@ Nobody waits for the lock in vain: posting appends before it tries, a holder loo
 from __future__ import annotations
 
 import os
-import select
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,9 +20,7 @@ from typing import NamedTuple
 from capdag.errors import LinkClosedError
 from capdag.wire import Frame, MessageId, pack, view_of
 
-# poll() promises room for this much on a pipe: a write of no more cannot block, whatever mode the descriptor is in.
-# The mode is not ours to set: the open file may be shared with another process.
-_SURE = select.PIPE_BUF
+from ._room import SURE, room_poll, wait_for_room
 
 MAX_POSTED = 1 << 20
 """Bytes of its own that the main thread lets wait before it stops reading: a host that only writes is not served."""
@@ -74,8 +71,7 @@ class FrameWriter:
         self._posted: deque[bytes | _Between] = deque()
         # Two counters, each written by one side only: the main thread, the holder of the lock.
         self._bytes_posted = 0
-        self._has_room = select.poll()
-        self._has_room.register(fd, select.POLLOUT)
+        self._has_room = room_poll(fd)
         self._bytes_taken = 0
         self._stuck = False
         self._broken = False
@@ -204,11 +200,11 @@ class FrameWriter:
     def _write_some(self) -> bool:
         """Lock held, main thread. False if the pipe is full."""
         while self._posted:
-            if not self._has_room.poll(0):
+            if not self._has_room(0):
                 return False
             data = self._next_posted()
             try:
-                written = os.write(self.fd, data[:_SURE])
+                written = os.write(self.fd, data[:SURE])
             except BlockingIOError:
                 written = 0
             except OSError:
@@ -262,9 +258,7 @@ class FrameWriter:
         try:
             return os.write(self.fd, data)
         except BlockingIOError:
-            poll = select.poll()
-            poll.register(self.fd, select.POLLOUT)
-            poll.poll()
+            wait_for_room(self.fd)
             return 0
 
     def _relieve(self) -> None:
