@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from capdag.errors import CapdagError, LocalProtocolError
 from capdag.wire import Limits, SendWindow
@@ -61,6 +62,24 @@ class AsyncGate:
         self._changed.set()
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _counted(
+    method: Callable[Concatenate[AsyncOutput, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[AsyncOutput, P], Coroutine[Any, Any, R]]:
+    """Count each call of a method until it is awaited, which begins with `_take_turn`."""
+
+    @wraps(method)
+    def call(output: AsyncOutput, /, *arguments: P.args, **options: P.kwargs) -> Coroutine[Any, Any, R]:
+        coroutine = method(output, *arguments, **options)
+        output._unawaited += 1
+        return coroutine
+
+    return call
+
+
 class AsyncOutput(OutCore):
     """One output stream. Every method waits for credit as needed, is a checkpoint, and may be called from any task.
 
@@ -74,7 +93,9 @@ class AsyncOutput(OutCore):
         self._busy = False
         self._freed: trio.Event | None = None
         self._torn = False
+        self._unawaited = 0
 
+    @_counted
     async def open(self, meta: Mapping[str, Any] | None = None, *, unbounded: bool = False) -> None:
         """Send STREAM_START: see `Output.open`."""
         await self._take_turn()
@@ -84,6 +105,7 @@ class AsyncOutput(OutCore):
         finally:
             self._end_turn()
 
+    @_counted
     async def write(self, value: Any) -> None:
         """Write to a scalar output: see `Output.write`."""
         await self._take_turn()
@@ -98,6 +120,7 @@ class AsyncOutput(OutCore):
         finally:
             self._end_turn()
 
+    @_counted
     async def flush(self) -> None:
         """Send bytes that `write` holds back for company."""
         await self._take_turn()
@@ -115,6 +138,7 @@ class AsyncOutput(OutCore):
                 assert taken
                 self._send(self._chunk(payload))
 
+    @_counted
     async def item(self, item: Any, meta: Mapping[str, Any] | None = None) -> None:
         """Write one item, with its meta if given: see `Output.item`."""
         await self._take_turn()
@@ -141,10 +165,16 @@ class AsyncOutput(OutCore):
         finally:
             self._end_turn()
 
+    @_counted
     async def finish(self, *, is_required: bool = True) -> None:
         """Send what is held and STREAM_END. For the runtime."""
         await self._take_turn()
         try:
+            if self._unawaited:
+                raise LocalProtocolError(
+                    f"output {self.media_urn!r}: a write, item, open or flush was not awaited, and so not done: put"
+                    f" `await` before it"
+                )
             if self._state is State.NEW and not is_required:
                 return
             self._open()
@@ -155,6 +185,7 @@ class AsyncOutput(OutCore):
 
     async def _take_turn(self) -> None:
         """Wait until no other task writes. (A `trio.Lock` costs as much as all else that a CHUNK needs.)"""
+        self._unawaited -= 1
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._busy:
             if self._freed is None:

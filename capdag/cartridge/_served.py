@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
+from capdag.errors import LocalProtocolError
 from capdag.urn import CapUrn, MediaUrn, response_media
 
 if TYPE_CHECKING:
     from ._async_request import AsyncRequest
     from ._request import Request
 
-    ThreadHandler = Callable[[Request], object]
-    AsyncHandler = Callable[[AsyncRequest], Coroutine[Any, Any, object]]
+    ThreadHandler = Callable[[Request], None]
+    AsyncHandler = Callable[[AsyncRequest], Coroutine[Any, Any, None]]
 
 Handler = Union["ThreadHandler", "AsyncHandler"]
 """A plain function of a `Request`, or an `async def` of an `AsyncRequest`."""
@@ -55,6 +56,17 @@ def serve(facts: Mapping[str, Any], handler: Handler, *, is_async: bool = False)
     args = tuple(_arg(urn, arg) for arg in facts.get("args", ()))
     outputs = tuple(_output(urn, output) for output in facts.get("outputs", ()))
     return ServedCap(urn, str(urn), facts, handler, args, outputs, is_async)
+
+
+def check_returned(handler: object, returned: object) -> None:
+    """Refuse what a handler returned: it would be lost, and the answer be empty. Raises LocalProtocolError."""
+    if returned is None:
+        return
+    name = getattr(handler, "__qualname__", handler)
+    if hasattr(returned, "__await__"):
+        raise LocalProtocolError(f"handler {name} returned an awaitable: write it as `async def`")
+    kind = type(returned).__name__
+    raise LocalProtocolError(f"handler {name} returned a {kind}: nobody gets that, answer with request.output.write()")
 
 
 def _arg(urn: CapUrn, arg: Mapping[str, Any]) -> ArgFacts:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from capdag.errors import LocalProtocolError
 from capdag.urn import MediaUrn
 from capdag.wire import Limits, LogRecord
 
@@ -14,7 +13,7 @@ from ._feeds import FeedQueue, Feeds, pump
 from ._job import Job, ThreadJob
 from ._request import Request
 from ._selector import Bad, LiveFeed, Selector
-from ._served import ServedCap
+from ._served import ServedCap, check_returned
 from ._workers import Workers
 from ._writer import Flow, FrameWriter
 
@@ -55,9 +54,7 @@ class ThreadShell:
         def work() -> None:
             if queued:
                 job.log(DEQUEUED)
-            if hasattr(handler(Request(job, session.calls, self._workers)), "__await__"):
-                name = getattr(handler, "__qualname__", handler)
-                raise LocalProtocolError(f"handler {name} returned an awaitable: write it as `async def`")
+            check_returned(handler, handler(Request(job, session.calls, self._workers)))
 
         self._workers.run(partial(job.run, work, session.settle))
 

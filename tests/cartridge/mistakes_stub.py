@@ -99,5 +99,30 @@ async def stray(_request: AsyncRequest) -> None:
     raise KEPT.pop()
 
 
+@mistake
+def return_text(_request: Request) -> str:
+    """Return the answer."""
+    return "lost"
+
+
+@mistake
+async def return_text_async(_request: AsyncRequest) -> str:
+    """The same in a task."""
+    return "lost"
+
+
+@mistake
+def return_awaitable(request: Request) -> object:
+    """Leave it to the caller to await."""
+    return fail_async(request)
+
+
+@mistake
+async def forget_await(request: AsyncRequest) -> None:
+    """Write without awaiting it."""
+    await request.output.write("kept")
+    request.output.write("lost")  # type: ignore[unused-coroutine]
+
+
 if __name__ == "__main__":
     cartridge.run()

@@ -228,3 +228,53 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
         assert getattr(sdk, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = sdk.Nothing
+
+
+class Engine:
+    """Has handlers."""
+
+    def serve(self, request: Request) -> None: ...
+
+    def nothing(self) -> None: ...
+
+    def __call__(self, request: Request) -> None: ...
+
+
+def two(engine: Engine, request: Request) -> None: ...
+
+
+def named(request: Request, *, engine: Engine) -> None: ...
+
+
+def optional(request: Request, engine: Engine | None = None) -> None: ...
+
+
+def wrapped(*arguments: Any) -> None: ...
+
+
+wrapped.__wrapped__ = two  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        handler,
+        Engine().serve,
+        Engine(),
+        partial(two, Engine()),
+        partial(named, engine=Engine()),
+        optional,
+        wrapped,
+        print,
+    ],
+)
+def test_a_handler_takes_one_argument(right: Any) -> None:
+    Cartridge("test", version="1").add_cap(CAP, right, title="t", aliases=["t"])
+
+
+@pytest.mark.parametrize("wrong", [lambda: None, two, named, Engine.serve, Engine().nothing, partial(two), Engine])
+def test_a_handler_that_takes_none_or_more_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="the handler must be a function of one argument, the request; "):
+        Cartridge("test", version="1").add_cap(CAP, wrong, title="t", aliases=["t"])
+    with pytest.raises(ConfigError, match="the source must be a generator of one argument, the selector; "):
+        Cartridge("test", version="1").feed("media:live;x")(wrong)

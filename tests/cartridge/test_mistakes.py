@@ -12,6 +12,7 @@ import pytest
 from capdag.cartridge._requests import RequestBase
 from capdag.errors import LocalProtocolError
 from capdag.wire import USER_CANCEL, FrameType, FrameView, LogRecord, cancel_frame
+from tests.cartridge import mistakes_stub as stub
 from tests.cartridge.driver import Driver, cartridge, whole_request
 from tests.cartridge.mistakes_stub import cap_of, exit_on_cancel, fail, fail_async, stray
 
@@ -81,6 +82,26 @@ def test_a_callback_that_raises_anything_leaves_the_request_its_end(driver: Driv
 def test_a_stray_cancellation_is_a_failure_like_others(driver: Driver) -> None:
     meta = ask(driver, stray).meta
     assert (meta["code"], meta["message"][:9]) == ("HANDLER_ERROR", "Cancelled")
+
+
+LOST = "nobody gets that, answer with request.output.write()"
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        (stub.return_text, f"handler return_text returned a str: {LOST}"),
+        (stub.return_text_async, f"handler return_text_async returned a str: {LOST}"),
+        (stub.return_awaitable, "handler return_awaitable returned an awaitable: write it as `async def`"),
+        (
+            stub.forget_await,
+            "output 'media:text': a write, item, open or flush was not awaited, and so not done: put `await` before it",
+        ),
+    ],
+)
+def test_an_answer_that_would_be_lost_is_told_of(driver: Driver, handler: object, said: str) -> None:
+    meta = ask(driver, handler).meta
+    assert (meta["code"], meta["message"]) == ("HANDLER_ERROR", f"LocalProtocolError: {said}")
 
 
 class Logs:
