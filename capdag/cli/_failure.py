@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
+from pathlib import Path
 
 from capdag.errors import CapdagError, ConfigError, RequestFailedError
 
@@ -47,6 +48,8 @@ def expected_error(error: BaseException) -> CapdagError | None:
     """Return the expected error that `error` is, or the first of a group that holds nothing else; None otherwise."""
     if isinstance(error, CapdagError):
         return error
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_nowhere():
+        return ConfigError("the current folder is gone: change to one that is there")
     if isinstance(error, BrokenPipeError):
         return UnreadError("nobody reads stdout")
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
@@ -55,6 +58,14 @@ def expected_error(error: BaseException) -> CapdagError | None:
         found = [expected_error(inner) for inner in error.exceptions]
         return None if None in found else found[0]
     return None
+
+
+def _is_nowhere() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def exit_code(error: CapdagError) -> int:

@@ -14,6 +14,9 @@ from capdag.wire import IDENTITY_CAP
 _TAKEN = ("cartridge", "caps", "main", "module", "name", "request", "spec")
 """Names that the project's modules have already."""
 
+_COMMANDS = ("manifest",)
+"""Names that command mode has for itself."""
+
 
 class NewCap(NamedTuple):
     """A cap of a project to be. `alias` is what a person calls it, `function` the name of its handler."""
@@ -103,7 +106,15 @@ def _read_cap(text: str) -> NewCap:
         raise ConfigError(f"--cap {text!r} is no cap URN: {error}") from None
     if str(urn) == IDENTITY_CAP:
         raise ConfigError(f"--cap {text!r} is the identity cap, which every cartridge has anyway")
+    if any("live" in media.tags for media in (urn.in_media, urn.out_media)):
+        raise ConfigError(
+            f"--cap {text!r} is about a live feed, and needs a device: make the project without it, and add the cap and"
+            " its @cartridge.feed by hand"
+        )
     alias = next((tag for tag, value in urn.tags.items() if value == "*"), None) or next(iter(urn.tags), "run")
+    if alias in _COMMANDS or alias.startswith("-"):
+        meant = "a command of every cartridge" if alias in _COMMANDS else "an option to a command line"
+        raise ConfigError(f"--cap {text!r} would be called {alias!r}, which is {meant}: give it another tag")
     function = re.sub(r"\W", "_", alias, flags=re.ASCII)
     if not function.isidentifier() or keyword.iskeyword(function) or function in _TAKEN:
         function = f"do_{function}"

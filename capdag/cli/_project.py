@@ -19,15 +19,22 @@ from ._new_caps import NewCap, quote
 from ._roster import GROUP
 
 _TEMPLATES = Path(__file__).with_name("templates")
+_LONGEST_NAME = 64
 _OURS = ("capdag", "cartridges", "tests")
 
 
-def check_name(name: str) -> None:
-    """Raise ConfigError, with the reason and a better name where there is one, if no project can have this name."""
+def check_form(name: str) -> None:
+    """Raise ConfigError, with a better name where there is one, if a Python package could not be called so."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         better = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_0123456789")
-        hint = f": try {better!r}" if better else ""
+        hint = f": try {better[:_LONGEST_NAME]!r}" if better else ""
         raise ConfigError(f"{name!r} must be lower-case letters, digits and _, a letter first, as in Python{hint}")
+    if len(name) > _LONGEST_NAME:
+        raise ConfigError(f"{name[:20]}… has {len(name)} letters: {_LONGEST_NAME} are the most, choose a shorter name")
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError, with the reason, if a project of this name would get in the way of what is here."""
     if keyword.iskeyword(name) or name in sys.stdlib_module_names:
         raise ConfigError(f"{name!r} is Python's own: the package could not be imported; try 'my_{name}'")
     if name in _OURS or find_spec(name) is not None:
@@ -41,6 +48,7 @@ def write_project(name: str, caps: Sequence[NewCap], *, is_async: bool) -> list[
 
     Raises ConfigError for a name that cannot be, and for a folder that is there or cannot be written.
     """
+    check_form(name)
     folder = Path(name).absolute()
     if folder.exists():
         raise ConfigError(f"{folder} is there already: choose another name, or remove it")

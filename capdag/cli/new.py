@@ -27,7 +27,7 @@ def new(name: str, is_async: bool, caps: tuple[str, ...]) -> None:
     \b
     Examples:
       capdag new parrot
-      capdag new parrot --async
+      capdag new async_parrot --async
       capdag new loud --cap 'cap:in=media:text;out=media:text;shout'
     """
     from ._new_caps import read_caps

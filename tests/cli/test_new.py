@@ -162,6 +162,8 @@ def test_any_openai_client_gets_a_streamed_answer(folder: Path, tmp_path: Path, 
         ("trio", "a package 'trio' is here already"),
         ("tests", "a package 'tests' is here already"),
         ("echo", "a cartridge 'echo' is installed already"),
+        ("", "'' must be lower-case letters, digits and _, a letter first"),
+        ("a" * 300, "aaaaaaaaaaaaaaaaaaaa… has 300 letters: 64 are the most"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, why: str) -> None:
@@ -169,6 +171,16 @@ def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, why: str) -
     assert result.exit_code == 2
     assert why in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    script = f"cd gone && rmdir ../gone && exec {SCRIPTS / 'capdag'} new parrot"
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"Error: the current folder is gone: change to one that is there\n",
+    )
 
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
@@ -196,6 +208,10 @@ def test_nothing_is_left_of_a_project_that_cannot_be_written(tmp_path: Path, mon
         (["shout"], "is no cap URN"),
         (["cap:effect=none"], "which every cartridge has anyway"),
         (["cap:shout", "cap:in=media:text;shout"], "give each a tag of its own"),
+        (["cap:manifest"], "'manifest', which is a command of every cartridge: give it another tag"),
+        (["cap:-x"], "'-x', which is an option to a command line: give it another tag"),
+        (['cap:in="media:live;cam";look'], "is about a live feed"),
+        (['cap:out="media:live;cam";look'], "is about a live feed"),
     ],
 )
 def test_a_cap_that_cannot_be_is_refused(caps: list[str], why: str) -> None:
