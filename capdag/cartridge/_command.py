@@ -22,6 +22,7 @@ from capdag.errors import CapdagError, ConfigError, RequestFailedError
 from capdag.urn import CapTable, CapUrn, UrnError
 from capdag.wire import IDENTITY_CAP, LogRecord, StreamHead
 
+from ._children import kill_children
 from ._command_arguments import CommandArguments, GivenArgument
 from ._command_call import CommandCall
 from ._command_loop import UNREAD, CommandLoop, RunRuntime, StoppedError
@@ -67,11 +68,14 @@ def run_command(cartridge: Cartridge, caps: Sequence[ServedCap], run_runtime: Ru
         _complain(cartridge, str(error))
         return error.exit_code
     except RequestFailedError as error:
-        _complain(cartridge, render_failure(error))
+        # That nobody else is here to be called is no fault of the machine's, and the message says what to do.
+        _complain(cartridge, render_failure(error, whose_move=error.code != "NO_HANDLER"))
         return EXIT_FAILED
     except CapdagError as error:
         _complain(cartridge, str(error))
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+    finally:
+        kill_children()
     return 0
 
 

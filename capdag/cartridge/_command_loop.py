@@ -21,6 +21,7 @@ from threading import Thread
 from capdag.errors import CapdagError, ConfigError, ProtocolError, RemoteProtocolError
 from capdag.wire import DEFAULT_LIMITS, Frame, FrameSplitter, SeqAssigner, hello_frame, inspect, pack, view_of
 
+from ._children import kill_children
 from ._command_call import CommandCall
 from ._descriptors import Descriptors
 from ._room import SURE
@@ -199,6 +200,7 @@ def _signal_fd() -> Iterator[int]:
 
     def note(number: int, _frame: object) -> None:
         if seen:
+            kill_children()
             os._exit(128 + number)
         seen.append(number)
         os.write(write_fd, bytes((number,)))

@@ -35,6 +35,7 @@ def claim_descriptors() -> Descriptors:
     """
     global _claimed
     if _claimed is None:
+        open_stderr()
         if os.isatty(0):
             raise ConfigError("stdin is a terminal, but a host speaks frames there: for people there is --help")
         try:
@@ -45,7 +46,7 @@ def claim_descriptors() -> Descriptors:
             os.close(null)
             os.dup2(2, 1)
         except OSError as error:
-            raise ConfigError(f"stdin, stdout and stderr must be open, as a host gives them: {error}") from None
+            raise ConfigError(f"stdin and stdout must be open, as a host gives them: {error}") from None
         _buffer_lines()
         _claimed = Descriptors(read_fd, write_fd)
     return _claimed
@@ -56,18 +57,32 @@ _output_fd: int | None = None
 
 def claim_output() -> int:
     """Move stdout away from 1 for command mode, once: the answer goes to the descriptor returned, and what an engine
-    prints to stderr. File status flags stay as they are. Raises ConfigError if stdout or stderr is closed.
+    prints to stderr. File status flags stay as they are. Raises ConfigError if stdout is closed.
     """
     global _output_fd
     if _output_fd is None:
+        open_stderr()
         try:
             output_fd = _private_copy(1)
             os.dup2(2, 1)
         except OSError as error:
-            raise ConfigError(f"stdout and stderr must be open: {error}; redirect what is not wanted") from None
+            raise ConfigError(f"stdout must be open: {error}; redirect it if it is not wanted") from None
         _buffer_lines()
         _output_fd = output_fd
     return _output_fd
+
+
+def open_stderr() -> None:
+    """Have a stderr where there is none (`2>&-`): what is said there is lost, and nothing else."""
+    try:
+        os.fstat(2)
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        if null != 2:
+            os.close(null)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 - to the end
 
 
 def _private_copy(fd: int) -> int:

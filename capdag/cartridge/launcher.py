@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from capdag.errors import CapdagError
 
-from ._descriptors import claim_descriptors, claim_output
+from ._descriptors import claim_descriptors, claim_output, open_stderr
 
 EXIT_USAGE = 2
 
@@ -23,6 +23,7 @@ def launch(module: str) -> int:
     A module in the current folder comes before an installed one, as for `python -m`; a folder there that is no package
     (a project's, named like the package in it) does not.
     """
+    open_stderr()
     if os.sep in module or module.endswith(".py"):
         return complain(_not_a_file(module))
     if not all(module.split(".")):

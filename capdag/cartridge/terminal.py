@@ -31,9 +31,11 @@ _WHOSE_MOVE = {
 _WORTH = {Retry.NO: "", Retry.NOW: "; try once more", Retry.LATER: "; try again later"}
 
 
-def render_failure(error: RequestFailedError) -> str:
+def render_failure(error: RequestFailedError, *, whose_move: bool = True) -> str:
     """Return what a person is told of a failed request: code, class, message, detail, and whose move it is."""
     detail = "".join(f"\n  {key}: {_indented(value)}" for key, value in error.detail.items())
+    if not whose_move:
+        return f"{error}{detail}"
     retry = facts_of(error.code, error.attribution).retry
     if type(said := error.detail.get("retryable")) is bool and said is (retry is Retry.NO):
         retry = Retry.LATER if said else Retry.NO

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -128,6 +129,15 @@ def full(_request: Request) -> None:
 def crash(_request: Request) -> None:
     """Have a bug."""
     raise KeyError("lost")
+
+
+@cartridge.cap("cap:in=media:void;leave;out=media:word", title="Leave", aliases=["leave"])
+def leave(request: Request) -> None:
+    """Leave processes behind: a child, one of its own, and one in a session of its own."""
+    child = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
+    apart = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    assert child.stdout is not None
+    request.output.write(f"{child.pid} {child.stdout.readline().strip()} {apart.pid}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -199,6 +200,19 @@ def test_there_is_no_host_to_call_others_through() -> None:
     assert f"capdag call 'cap:ask;in=media:void;out=media:word' --cartridge '{PYTHON} -m capdag.cartridge {TASKS}'" in (
         done.stderr.decode()
     )
+    assert b"amiss" not in done.stderr
+
+
+def test_nothing_of_a_handler_stays_and_stderr_may_be_closed() -> None:
+    line = f"exec {shlex.join(line_of('leave'))} 2>&-"
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, stdout=subprocess.PIPE, timeout=30)
+    assert done.returncode == 0
+    *left, apart = map(int, done.stdout.split())
+    os.kill(apart, signal.SIGKILL)  # it was there
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_deaf_handler() -> None:
