@@ -61,6 +61,7 @@ def check(
 
     COMMAND is what a host would start, with its arguments; CAPDAG_CONFIG is passed on to it. Each case names the law
     of protocol-spec that it is about. A case that the cartridge has nothing to be tried with is skipped, and says why.
+    A call that the cartridge makes of another cap is answered with what it is given, as by an echo.
     Exit code 0 if no case failed, 1 if one did, 3 if the command cannot be started.
 
     \b
