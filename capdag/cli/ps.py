@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from capdag.errors import CapdagError
+from capdag.urn import CapUrn, UrnError
 
 from ._folders import admin_socket, admin_sockets, where_sockets_are
 from ._query import LOCAL, NoServerError, ask_ps, ask_reload, ask_reset, something_listens
@@ -210,12 +211,22 @@ def _host_rows(host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _pools(pools: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the pools that are not a single cap's: what runs of what may, and what the cartridge has in line."""
+    """Return what runs of what may, as the cartridge has last told it, and what it has in line: of the shared pools,
+    and of each cap that has a size of its own."""
     return " ".join(
-        f"{name} {pool['active']}/{_size(pool) or '∞'}" + (f"+{pool['queued']}" if pool["queued"] else "")
+        f"{_pool_name(name)} {pool['active']}/{_size(pool) or '∞'}" + (f"+{pool['queued']}" if pool["queued"] else "")
         for name, pool in pools.items()
-        if not name.startswith("cap:")
+        if _size(pool) or not name.startswith("cap:")
     )
+
+
+def _pool_name(name: str) -> str:
+    """Return a name that a column has room for: of a cap's own pool the tags that tell it from others."""
+    try:
+        tags = CapUrn.parse(name).tags if name.startswith("cap:") else {}
+    except UrnError:
+        return name
+    return ";".join(tag if value == "*" else f"{tag}={value}" for tag, value in tags.items()) or name
 
 
 def _size(pool: Mapping[str, Any]) -> int:

@@ -36,7 +36,20 @@ async def test_pauses_and_pools_are_shown() -> None:
     (facts,) = host.snapshot()["cartridges"]
     assert next(_host_rows({"cartridges": [facts]}))[1:7] == ("registered", "", "0", "0", "0", "")
     full = {"declared": 4, "configured": 4, "active": 2, "queued": 3, "available": 2}
-    pools = {"all": full, "engine": {**full, "configured": 0, "available": 0, "queued": 0}, "cap:x": full}
+    pools = {"all": full, "engine": {**full, "configured": 0, "available": 0, "queued": 0}}
+    pools |= {
+        'cap:chat;in="media:a;b";model=zen;out=media:c': full,
+        "cap:in=media:a;out=media:b;shout": pools["engine"],
+    }
     facts |= {"pause": 2.5, "trouble": "paused for 2.5 s: it crashed\nTraceback", "pools": pools}
     (row,) = _host_rows({"cartridges": [facts]})
-    assert row == ("mine", "paused", "", "0", "0", "0", "all 2/2+3 engine 2/∞", "paused for 2.5 s: it crashed")
+    assert row == (
+        "mine",
+        "paused",
+        "",
+        "0",
+        "0",
+        "0",
+        "all 2/2+3 engine 2/∞ chat;model=zen 2/2+3",
+        "paused for 2.5 s: it crashed",
+    )
