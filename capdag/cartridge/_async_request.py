@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ._requests import RequestBase
 
@@ -68,6 +68,15 @@ class AsyncRequest(RequestBase):
         """While the block runs, tell the caller every `interval` seconds that work goes on: see `Request.keep_alive`.
         A plain `with`; it works while the block awaits, as for a thread."""
         return self._keep_alive(message, interval, limit)
+
+    def start_background(self, work: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+        """Start a task that may go on when the request has ended: filling a cache, keeping a connection. It is
+        cancelled when the cartridge ends, and has 2 s then; what it raises is shown on stderr and ends nothing else.
+
+        A nursery of the handler's own ends with the request, and what `trio.lowlevel.spawn_system_task` raises ends
+        the cartridge. A plain handler starts a daemon thread.
+        """
+        self._job.line.background.start(work, *arguments)
 
     @contextmanager
     def _keep_alive(self, message: str, interval: float, limit: float) -> Iterator[None]:

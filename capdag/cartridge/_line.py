@@ -13,6 +13,7 @@ from capdag.errors import LocalProtocolError
 from capdag.wire import Frame
 
 from ._async_input import Bell
+from ._background import Background
 from ._workers import Workers
 from ._writer import Flow, FrameWriter
 
@@ -32,6 +33,7 @@ class Line:
         self._workers = workers
         self._has_worker = False
         self.news = Bell()
+        self.background = Background(self.spawn)
         self.tasks = 0
         self.token = trio.lowlevel.current_trio_token()
         self._nursery = nursery

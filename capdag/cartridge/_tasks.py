@@ -98,6 +98,7 @@ async def _serve(runtime: Runtime) -> None:
             code = await _read(runtime, line)
         if code == EXIT_OK:
             runtime.stop_all()
+            line.background.close()
             with trio.move_on_after(LAST_SECONDS):
                 while runtime.workers.busy or line.tasks or not runtime.writer.idle:
                     runtime.writer.main_waits = True

@@ -340,5 +340,26 @@ async def whole(request: AsyncRequest) -> None:
     await request.output.write(await request.main_input().read())
 
 
+@cartridge.cap(stub.BACKGROUND, title="Background", aliases=["background"])
+async def background(request: AsyncRequest) -> None:
+    """Leave two tasks behind: one that fails, and one that works on to the end."""
+    import trio
+
+    async def fail(text: str) -> None:
+        await trio.lowlevel.checkpoint()
+        raise ValueError(text)
+
+    async def work_on() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.05)
+            print("background closed", file=sys.stderr, flush=True)
+
+    request.start_background(fail, "in the background")
+    request.start_background(work_on)
+
+
 if __name__ == "__main__":
     cartridge.run()

@@ -228,3 +228,15 @@ def test_keep_alive_says_what_was_said_last(cap: str) -> None:
             assert len(beats) == 3, "one at once, and two up to the limit"
         else:
             assert len(beats) >= 3
+
+
+def test_what_goes_on_in_the_background_outlives_its_request_and_fails_alone() -> None:
+    with cartridge(TASKS_COMMAND) as driver:
+        driver.attach()
+        driver.send(req(1, stub.BACKGROUND), body_end_frame(1))
+        assert driver.terminal(1).type is FrameType.END
+        assert driver.ask(2, stub.ECHO).type is FrameType.END
+        assert driver.close() == 0
+        said = driver.stderr()
+    assert "ValueError: in the background" in said
+    assert said.endswith("background closed\n")
