@@ -79,6 +79,7 @@ class Admission(Generic[M, R]):
         self.waiting: dict[Line[M], dict[str, deque[Ticket[M, R]]]] = {}
         self._max_queued = max_queued
         self._callers: dict[str, _Caller] = {}
+        self._idle: set[str] = set()
         self._due: dict[Line[M], None] = {}
         self._round = self._served = self._serials = 0
 
@@ -103,7 +104,9 @@ class Admission(Generic[M, R]):
     def _note_served(self, name: str) -> None:
         caller = self._caller(name)
         self._served += 1
-        self._round = max(self._round, caller.round)
+        if caller.round > self._round:
+            self._round = caller.round
+            self._forget_idle()
         caller.round = self._round + 1
         caller.served = self._served
         caller.active += 1
@@ -112,6 +115,7 @@ class Admission(Generic[M, R]):
         caller = self._callers.get(name)
         if caller is None:
             caller = self._callers[name] = _Caller(self._round + 1)
+        self._idle.discard(name)
         return caller
 
     def release(self, slot: Slot[M]) -> None:
@@ -129,9 +133,17 @@ class Admission(Generic[M, R]):
             self._due[line] = None
 
     def _forget(self, name: str) -> None:
-        """A caller is remembered while it has anything here."""
+        """A caller is remembered while it has anything here, and to the end of the round in which it had its turn if
+        others wait: else who asks again and again, one request at a time, would be a new one each time."""
         caller = self._callers[name]
         if not caller.active and not caller.waiting:
+            self._idle.add(name)
+        if not self.waiting:
+            self._forget_idle(everybody=True)
+
+    def _forget_idle(self, *, everybody: bool = False) -> None:
+        for name in [name for name in self._idle if everybody or self._callers[name].round <= self._round]:
+            self._idle.remove(name)
             del self._callers[name]
 
     # Lines

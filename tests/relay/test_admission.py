@@ -195,6 +195,26 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert all(install.is_idle for install in self.installs.values())
 
 
+def test_who_asks_again_after_each_answer_has_one_turn_a_round() -> None:
+    """S26."""
+    admission: Admission[str, str] = Admission(MAX_QUEUED)
+    line = Line[str](CapUrn.parse(CHAT))
+    install = Install("h0", "cart")
+    install.update(True, sized(chat=1))
+    line.put("h0", install)
+    slot = admission.take(line, "a")
+    for number in range(3):
+        admission.wait(line, "b", None, f"b{number}", 0.0)
+    went = []
+    for number in range(4):
+        assert slot is not None
+        admission.wait(line, "a", None, f"a{number}", 0.0)
+        admission.release(slot)
+        ((ticket, slot),) = admission.admit()
+        went.append(ticket.request)
+    assert [request[0] for request in went] in (["b", "a", "b", "a"], ["a", "b", "a", "b"])
+
+
 AdmissionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TestAdmissionMachine = AdmissionMachine.TestCase
 
