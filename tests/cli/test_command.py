@@ -129,9 +129,13 @@ def test_fetch_lists_the_catalogue_and_takes_a_file(tmp_path: Path) -> None:
 
 
 def test_output_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise RuntimeError('nothing is imported from the current folder')")
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "capdag", "models", "--models", str(tmp_path)], stdout=full, stderr=subprocess.PIPE
+            [sys.executable, "-m", "capdag", "models", "--models", "."],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
         )
     assert (done.returncode, done.stderr) == (1, b"Error: cannot write to stdout: No space left on device\n")
 
