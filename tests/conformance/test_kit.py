@@ -88,6 +88,7 @@ class Relays(Plain):
     """Has the work of its echo done by another cap, `callee`, and passes the answer on when it is whole."""
 
     callee = "cap:in=media:octets;elsewhere;out=media:octets"
+    chunk_count = 1
 
     def begin(self) -> None:
         self.callers: dict[object, Served] = {}
@@ -106,7 +107,7 @@ class Relays(Plain):
             Frame(FrameType.REQ, call, cap=self.callee, payload=b"", meta={"parent_rid": served.rid}),
             Frame(FrameType.STREAM_START, call, stream_id="arg-0", media_urn="media:octets", is_sequence=False),
             Frame(FrameType.CHUNK, call, stream_id="arg-0", payload=payload, chunk_index=0, checksum=fnv1a_64(payload)),
-            Frame(FrameType.STREAM_END, call, stream_id="arg-0", chunk_count=1),
+            Frame(FrameType.STREAM_END, call, stream_id="arg-0", chunk_count=self.chunk_count),
             body_end_frame(call),
         )
 
@@ -127,6 +128,16 @@ def test_calls_are_served_as_an_echo() -> None:
     assert report.carrier == ECHO
     assert report["calls"].verdict is Verdict.PASS
     assert report.passed, as_text(report)
+
+
+class RelaysMiscounted(Relays):
+    chunk_count = 2
+
+
+def test_the_body_of_a_call_is_held_to_the_rules() -> None:
+    report = check_plain(RelaysMiscounted, choose_cases(["worker", "calls"]), Settings(cap=ECHO))
+    assert verdicts(report, Verdict.FAIL) == ["calls"]
+    assert "ended with chunk_count 2 after 1 CHUNKs" in report["calls"].seen
 
 
 class RelaysElsewhere(Relays):
