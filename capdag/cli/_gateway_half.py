@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,6 +10,7 @@ import trio
 from capdag.client import Client
 from capdag.config import Config
 from capdag.errors import RemoteProtocolError
+from capdag.gateway import Readiness
 from capdag.relay import Switch, open_switch
 from capdag.transport import Address, ByteLink
 from capdag.transport.background import background
@@ -30,8 +30,6 @@ PATIENCE = 5.0
 
 _LOOK_AGAIN = 0.02
 
-_log = logging.getLogger(__name__)
-
 
 def run_gateway(config: Config) -> None:
     """Serve HTTP until Ctrl-C or SIGTERM, for hosts at the addresses of `[gateway.links]`. Raises ConfigError."""
@@ -43,28 +41,34 @@ def run_gateway(config: Config) -> None:
 
 async def _gateway(config: Config, doors: Doors, stop: trio.Event) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
-        await attach_hosts(switch, doors, nursery, run)
-        admin = LocalAdmin(switch, doors=doors)
+        admin, readiness = LocalAdmin(switch, doors=doors), Readiness.STARTING
         async with trio.open_nursery() as http:
-            show_addresses(await http.start(serve_gateway, Client(switch), admin, config, run, stop))
+            # The port is taken first: hosts must not be held by a gateway that cannot serve.
+            serve = partial(serve_gateway, Client(switch), admin, config, run, stop, lambda: readiness)
+            addresses = await http.start(serve)
+            await attach_hosts(switch, doors, nursery, run, stop)
+            readiness = Readiness.READY
+            if not stop.is_set():
+                show_addresses(addresses)
         nursery.cancel_scope.cancel()
 
 
-async def attach_hosts(switch: Switch, doors: Doors, nursery: trio.Nursery, run: Run) -> None:
+async def attach_hosts(switch: Switch, doors: Doors, nursery: trio.Nursery, run: Run, stop: trio.Event) -> None:
     """Have the switch serve all hosts that come by `doors`, in `nursery`.
 
-    Returns once those that are dialled are ready, or after `PATIENCE`. Raises SocketError for an address that cannot be
-    bound.
+    Returns once those that are dialled are ready, after `PATIENCE`, or when `stop` is set. Raises SocketError for an
+    address that cannot be bound.
     """
     dialled = set(map(str, doors.dialled))
     await doors.open(nursery, run, partial(_attach, switch, dialled, doors.silence))
-    await _wait_for_hosts(switch, doors.dialled)
+    await _wait_for_hosts(switch, doors.dialled, stop)
 
 
-async def _wait_for_hosts(switch: Switch, addresses: Sequence[Address]) -> None:
+async def _wait_for_hosts(switch: Switch, addresses: Sequence[Address], stop: trio.Event) -> None:
     """Wait a little: who asks at once should not hear that there is no such model, only because a host is starting."""
     with trio.move_on_after(PATIENCE):
-        while not all(_is_ready(switch, address) for address in addresses):  # noqa: ASYNC110 - nothing tells of it
+        # Nothing tells of it.
+        while not stop.is_set() and not all(_is_ready(switch, address) for address in addresses):  # noqa: ASYNC110
             await trio.sleep(_LOOK_AGAIN)
 
 
@@ -76,8 +80,6 @@ async def _attach(switch: Switch, dialled: set[str], silence: float, link: ByteL
     guest = Guest(switch, link, is_named=link.name in dialled)
     async with background(partial(watch_pulse, switch, guest, silence)):
         await link.run(guest)
-    if link.heard.is_set():
-        _log.warning("host %s has gone: %s", guest.name, link.reason)
 
 
 async def watch_pulse(switch: Switch, guest: Guest, silence: float) -> None:

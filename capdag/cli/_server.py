@@ -63,10 +63,6 @@ async def _serve(
 ) -> None:
     async with open_run() as run, open_switch(switch_settings(config)) as switch, trio.open_nursery() as nursery:
         host = await start_local_host(nursery, switch, roster, run, config)
-        if doors is not None:
-            from ._gateway_half import attach_hosts
-
-            await attach_hosts(switch, doors, nursery, run)
         admin = LocalAdmin(switch, host, doors=doors, reader=read(host))
         async with trio.open_nursery() as http:
             # The port is taken at once, or found to be taken; requests are told to come again until the caps are known.
@@ -75,6 +71,10 @@ async def _serve(
                 serve_gateway, Client(switch), admin, config, run, stop, lambda: start.readiness
             )
             show_roster(roster, folder)
+            if doors is not None:
+                from ._gateway_half import attach_hosts
+
+                await attach_hosts(switch, doors, nursery, run, stop)
             await nursery.start(start.learn, host, roster)
             show_addresses(addresses)
         await host.shutdown()

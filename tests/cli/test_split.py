@@ -98,6 +98,27 @@ def test_a_host_may_connect_to_a_gateway_that_listens(tmp_path: Path) -> None:
     assert not (tmp_path / "engine.sock").exists()
 
 
+def test_a_gateway_that_waits_for_its_hosts_ends_at_once_when_it_is_told_to(tmp_path: Path) -> None:
+    """Until then it answers, but that it is starting."""
+    with serving(tmp_path / "run", "--hosts", f"unix:{tmp_path}/a.sock", "--port", "0", command="gateway") as gateway:
+        eventually(lambda: list(gateway.folder.glob("*.sock")) != [], 20, "the admin socket is there")
+        gateway.send(signal.SIGINT)
+        assert gateway.ended() == 0, gateway.output
+    assert "serving at" not in gateway.output
+
+
+def test_a_gateway_whose_port_is_taken_leaves_its_hosts_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.sock")
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as host:
+        host.bind(path)
+        host.listen()
+        done = capdag(tmp_path / "run", "gateway", "--hosts", f"unix:{path}", "--port", str(taken.getsockname()[1]))
+        host.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            host.accept()
+    assert done.returncode == 3, done.stderr
+
+
 def test_a_second_engine_is_turned_away(tmp_path: Path) -> None:
     path = tmp_path / "host.sock"
     with serving(tmp_path / "run", "--listen", f"unix:{path}", "--models", str(tmp_path), command="host") as host:
