@@ -23,6 +23,10 @@ class Client:
         """Return the caps that are served now."""
         return self._switch.capabilities()
 
+    def away(self) -> tuple[Capability, ...]:
+        """Return the caps whose host has just gone and is waited for: a call of one waits in line."""
+        return self._switch.away()
+
     @asynccontextmanager
     async def call(
         self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None, *, caller: str = ""

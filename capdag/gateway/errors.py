@@ -53,7 +53,7 @@ class ApiError(CapdagError):
         headers = {"content-type": "application/json", **self._headers}
         if self.retry is not None:
             headers["x-should-retry"] = "true" if self.retry else "false"
-        if self.status == 503 and self.retry:
+        if self.status in (503, 504) and self.retry:
             headers["retry-after"] = str(RETRY_AFTER)
         return dump(self.body()), headers
 

@@ -64,7 +64,7 @@ class Inference:
         Raises ApiError if the request failed before anything was written.
         """
         asked = endpoint.read(body)
-        capabilities = self._client.capabilities()
+        capabilities = (*self._client.capabilities(), *self._client.away())
         model = find_model(capabilities, asked.model, endpoint.shape.operation)
         cap = request_cap(endpoint.shape.operation, model.slug, frozenset(asked.abilities))
         if asked.abilities:

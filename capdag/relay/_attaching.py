@@ -150,4 +150,5 @@ class Attaching:
             self._forget_check(master)
             master.ended, master.reason = True, "the switch is shutting down"
             self._masters.withdraw(master)
+            self._masters.forget(master)
             master.link.close()

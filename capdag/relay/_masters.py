@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from capdag.transport import ByteLink, Link
 from capdag.urn import CapTable, CapUrn, Registration
 from capdag.wire import DEFAULT_LIMITS, FrameView, IdentityCheck, MessageId
 from capdag.wire.link_life import Direction, LinkSide, LinkState
-from capdag.wire.notify import InstallIdentity, InstallRecord, Notice
+from capdag.wire.notify import InstallIdentity, InstallRecord, Notice, Offer
 
 from ._alarms import Alarm
 from ._places import Install, Line
@@ -37,7 +37,7 @@ class MasterState(StrEnum):
 
 
 class Capability(NamedTuple):
-    """A cap that some host serves now. `facts` is the cap's manifest object; `host` the name the host attached by."""
+    """A cap that some host serves. `facts` is the cap's manifest object; `host` the name the host attached by."""
 
     urn: CapUrn
     text: str
@@ -46,19 +46,31 @@ class Capability(NamedTuple):
     host: str
 
 
+class _Away(NamedTuple):
+    """A cap that no host offers, for a moment as it seems, and what the last one told of it."""
+
+    registration: Registration[Line[Master]]
+    capability: Capability
+
+
 class Master:
-    """One attached host, by its link. `lines` are the caps that it is routed to for."""
+    """One attached host, by its link. `lines` are the caps that it is routed to for, `offered` what it tells of them.
+
+    `ended_at` is when its link has ended, by the clock of who keeps the masters.
+    """
 
     def __init__(self, link: Link, name: str) -> None:
         self.link = link
         self.name = name
         self.side = LinkSide(Direction.HOST_TO_SWITCH)
         self.proved = self.ended = False
+        self.ended_at = 0.0
         self.reason = ""
         self.limits = DEFAULT_LIMITS
         self.max_frame = DEFAULT_LIMITS.max_frame
         self.notice: Notice | None = None
         self.lines: dict[CapUrn, Line[Master]] = {}
+        self.offered: dict[CapUrn, Capability] = {}
         self.installs: dict[InstallIdentity, Install] = {}
         self.check: IdentityCheck | None = None
         self.check_rid: MessageId | None = None
@@ -112,13 +124,18 @@ class Masters:
 
     A claimant is a link by the name of a host whose link lives: one of the two is stale. The slot goes to it when it
     has proved its identity, or when the holder's link ends.
+    What a host offered that has gone is `away` for `grace` (seconds of `clock`): the host may be about to come back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grace: float, clock: Callable[[], float]) -> None:
+        self._grace = grace
+        self._clock = clock
         self._slots: dict[str, Master] = {}
         self._claimants: list[Master] = []
         self._table: CapTable[Line[Master]] = CapTable()
         self._lines: dict[CapUrn, Registration[Line[Master]]] = {}
+        self._away_table: CapTable[Line[Master]] = CapTable()
+        self._away: dict[CapUrn, _Away] = {}
         self._changes = trio.lowlevel.ParkingLot()
 
     def attach(self, link: Link, name: str) -> Master:
@@ -158,7 +175,9 @@ class Masters:
             del self._slots[name]
 
     def forget(self, master: Master) -> None:
-        """Give up the slot of a host that has left for good."""
+        """Give up the slot of a host that has left for good. What it offered is not away: it is gone."""
+        for urn in [urn for urn, away in self._away.items() if away.capability.host == master.name]:
+            self._forget_away(urn)
         if self._slots.get(master.name) is master:
             del self._slots[master.name]
 
@@ -182,9 +201,11 @@ class Masters:
         assert master.notice is not None
         serving = master.installs_by_cap(master.notice.records)
         for urn in master.lines.keys() - serving.keys():
-            self._drop(master, urn)
+            self._drop(master, urn, is_away=_may_come_back(master.offered[urn], master.notice))
+        master.offered = {offer.urn: _capability(offer, master) for offer in reversed(master.notice.caps)}
         for urn, install in serving.items():
             if urn not in self._lines:
+                self._forget_away(urn)
                 self._lines[urn] = self._table.register(urn, Line(urn))
             line = master.lines[urn] = self._lines[urn].target
             line.put(master, install)
@@ -194,13 +215,29 @@ class Masters:
     def withdraw(self, master: Master) -> None:
         """Take everything a master offers out of the table."""
         for urn in list(master.lines):
-            self._drop(master, urn)
+            self._drop(master, urn, is_away=True)
 
-    def _drop(self, master: Master, urn: CapUrn) -> None:
+    def _drop(self, master: Master, urn: CapUrn, *, is_away: bool) -> None:
         line = master.lines.pop(urn)
         line.drop(master)
-        if not line.places:
-            self._table.retire(self._lines.pop(urn))
+        if line.places:
+            return
+        self._table.retire(self._lines.pop(urn))
+        line.lost_at = self._clock()
+        if is_away:
+            self._forget_late()
+            self._away[urn] = _Away(self._away_table.register(urn, line), master.offered[urn])
+
+    def _forget_late(self) -> None:
+        """What has been away for longer than the grace is gone."""
+        now = self._clock()
+        for urn in [urn for urn, one in self._away.items() if now - one.registration.target.lost_at >= self._grace]:
+            self._forget_away(urn)
+
+    def _forget_away(self, urn: CapUrn) -> None:
+        away = self._away.pop(urn, None)
+        if away is not None:
+            self._away_table.retire(away.registration)
 
     def lines(self) -> list[Line[Master]]:
         """Return the lines of all caps that are served now."""
@@ -217,6 +254,16 @@ class Masters:
                     return line
         return self._table.best_match(cap, preferred)
 
+    def best_away(self, cap: CapUrn, preferred: str | None = None) -> Line[Master] | None:
+        """Return the line in which to wait for the host that served `cap` best, None if no such host is away."""
+        self._forget_late()
+        return self._away_table.best_match(cap, preferred)
+
+    def away(self) -> tuple[Capability, ...]:
+        """Return what is offered no more and is waited for."""
+        self._forget_late()
+        return tuple(away.capability for away in self._away.values())
+
     async def wait_for(self, cap: CapUrn) -> None:
         """Wait until some master serves `cap`."""
         while self.best(cap) is None:
@@ -225,8 +272,24 @@ class Masters:
     def capabilities(self) -> tuple[Capability, ...]:
         """Return what ready masters offer, in the order of their notices."""
         return tuple(
-            Capability(offer.urn, str(offer.urn), offer.facts, str(offer.install.get("id", "")), master.name)
+            _capability(offer, master)
             for master in self._slots.values()
             if master.state is MasterState.READY and master.notice is not None
             for offer in master.notice.caps
         )
+
+
+def _capability(offer: Offer, master: Master) -> Capability:
+    return Capability(offer.urn, str(offer.urn), offer.facts, str(offer.install.get("id", "")), master.name)
+
+
+def _may_come_back(capability: Capability, notice: Notice) -> bool:
+    """Say whether a cap that a host offers no more is missing for a moment only.
+
+    It is if the host offers nothing at all, as one does that closes, or if its cartridge is there and neither broken
+    nor serving: it does not answer its heartbeat.
+    """
+    if not notice.records:
+        return True
+    mute = (one for one in notice.installs if "cap_groups" not in one and not one.get("attachment_error"))
+    return any(str(one.get("id", "")) == capability.install_id for one in mute)

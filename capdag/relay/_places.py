@@ -118,12 +118,16 @@ class Slot(Generic[M]):
 
 
 class Line(Generic[M]):
-    """One cap, and the hosts that offer it in the order of their coming. Requests for it stand in one line."""
+    """One cap, and the hosts that offer it in the order of their coming. Requests for it stand in one line.
+
+    `lost_at` is when the last of them went, by the clock of who keeps the lines.
+    """
 
     def __init__(self, cap: CapUrn) -> None:
         self.cap = cap
         self.text = str(cap)
         self.places: dict[M, Place] = {}
+        self.lost_at = 0.0
 
     def put(self, master: M, install: Install) -> None:
         """Note that a host offers the cap, with the pools as they are now. It keeps its place in the order."""

@@ -103,6 +103,8 @@ class Queue:
         self._deadlines[ticket] = self._alarms.after(timeout, self._in_turn(self._fail, ticket, why, "expired"))
         self._tell(ticket, self._admission.position(ticket))
         self._tell_later(line)
+        if not line.places:
+            self._hold(line)
 
     def _in_turn(self, call: Callable[..., None], *arguments: object) -> Callable[[], None]:
         return partial(self._out.turn, partial(call, *arguments))
@@ -177,10 +179,16 @@ class Queue:
                 self._tell_later(other)
         if line not in self._admission.waiting:
             self._forget_line(line)
-        elif line not in self._outages:
+        else:
+            self._hold(line)
+
+    def _hold(self, line: Line[Master]) -> None:
+        """Have a line that nobody serves end when its outage has lasted too long, counted from its start."""
+        if line not in self._outages:
             grace = self._settings.outage_grace
             why = failure("NO_HANDLER", f"no host has offered {line.text} for {grace:g} s (outage_grace): try later")
-            self._outages[line] = self._alarms.after(grace, self._in_turn(self._fail_line, line, why, "expired"))
+            expire = self._in_turn(self._fail_line, line, why, "expired")
+            self._outages[line] = self._alarms.after(line.lost_at + grace - self._clock(), expire)
 
     # Telling
 

@@ -59,7 +59,7 @@ class Request:
         """Send the REQ, or stand in line. Raises RequestFailedError."""
         self.wanted = wanted_cap(cap)
         self._req = view_of(Frame(FrameType.REQ, self.rid, cap=cap, content_type="application/cbor", payload=b""))
-        line = self._router.choose(self.wanted, preferred)
+        line = self._router.choose(self.wanted, preferred, may_wait=True)
         self._queue.enter(self, line, caller, preferred)
         self._out.flush()
 

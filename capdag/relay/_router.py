@@ -115,9 +115,14 @@ class Router:
         if parent is not None:
             self._rows.link(row, parent)
 
-    def choose(self, cap: CapUrn, preferred: str | None = None) -> Line[Master]:
-        """Return the line of the offered cap that serves `cap` best. Raises RequestFailedError: NO_HANDLER."""
+    def choose(self, cap: CapUrn, preferred: str | None = None, *, may_wait: bool = False) -> Line[Master]:
+        """Return the line of the offered cap that serves `cap` best. Raises RequestFailedError: NO_HANDLER.
+
+        With `may_wait` it may be the line of one that nobody serves while its host is away.
+        """
         line = self._masters.best(cap, preferred)
+        if line is None and may_wait:
+            line = self._masters.best_away(cap, preferred)
         if line is None:
             message = f"no attached host serves {cap}: see which caps are served, or attach a host that does"
             raise failure("NO_HANDLER", message).error()

@@ -50,7 +50,7 @@ class Switch:
         self.alarms = Alarms(clock)
         self._clock = clock
         self._out = Outgoing()
-        self._masters = Masters()
+        self._masters = Masters(settings.outage_grace, clock)
         self._rows = Rows(settings.table_limit)
         admission: Admission[Master, Caller] = Admission(settings.max_queued)
         self._endings = Endings(self._rows, self._out, self.alarms, clock, settings.cancel_deadline, admission.release)
@@ -96,7 +96,7 @@ class Switch:
         self, cap: str, deliver: Deliver, preferred: str | None = None, *, caller: str = "",
         admitted: Admitted | None = None,
     ) -> Request:  # fmt: skip
-        """Send a REQ to the host that serves `cap` best, or have it wait in line for one.
+        """Send a REQ to the host that serves `cap` best, or have it wait in line for one, also while it is away.
 
         `preferred` names what is chosen if it may serve: a cap, a host, or an installed cartridge by its id. Requests
         of one `caller` go in order; those who wait take turns. `admitted` is called when the REQ goes out.
@@ -117,6 +117,10 @@ class Switch:
     def capabilities(self) -> tuple[Capability, ...]:
         """Return the caps that are served now."""
         return self._masters.capabilities()
+
+    def away(self) -> tuple[Capability, ...]:
+        """Return the caps whose host went away less than `outage_grace` ago: a request for one joins its line."""
+        return self._masters.away()
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data: requests, drops, stragglers, hosts."""

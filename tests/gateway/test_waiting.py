@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import trio
 
+from capdag.errors import AttributionClass, RequestFailedError
 from capdag.gateway import GatewaySettings
-from tests.gateway.harness import CHAT, FINISH, Served, ask, served
-from tests.gateway.scripted import ScriptedRequest
+from capdag.gateway.errors import api_error
+from tests.gateway.harness import CHAT, FINISH, MODEL, Served, ask, join_host, served
+from tests.gateway.scripted import ScriptedRequest, model_caps
 
 
 async def slow(request: ScriptedRequest) -> None:
@@ -91,3 +93,36 @@ async def test_a_stream_that_waits_tells_its_position() -> None:
                 rest += (await http.data()).decode()
         assert "queue_position" not in rest.partition('"content":"x"')[2]
         await http.close()
+
+
+async def test_a_request_waits_for_a_model_whose_host_is_away() -> None:
+    """It is not on offer, and not unknown either: the host that comes back answers."""
+    replies: list[int] = []
+    async with served(slow) as server, trio.open_nursery() as nursery:
+        server.host.die()
+
+        async def chat() -> None:
+            replies.append((await ask(server, "POST", "/v1/chat/completions", CHAT)).status)
+
+        nursery.start_soon(chat)
+        await waiting(server, 1)
+        assert (await ask(server, "GET", "/v1/models")).body == b'{"object":"list","data":[]}'
+        unknown = {**CHAT, "model": "unknown"}
+        assert (await ask(server, "POST", "/v1/chat/completions", unknown)).error["code"] == "model_not_found"
+        host = join_host(server.switch, slow, model_caps(MODEL), "local", nursery)
+        with trio.fail_after(5):
+            await host.asked.wait()
+        host.requests[0].cancelled.set()
+        with trio.fail_after(5):
+            while not replies:  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.005)
+    assert replies == [200]
+
+
+def test_who_waited_for_too_long_is_told_when_to_come_again() -> None:
+    failure = RequestFailedError(
+        "DEADLINE_EXCEEDED", AttributionClass.RESOURCE, "no room (queue_timeout)", {"retryable": True}
+    )
+    headers = api_error(failure, started=False).render()[1]
+    assert (headers["retry-after"], headers["x-should-retry"]) == ("2", "true")
+    assert "retry-after" not in api_error(failure, started=True).render()[1]

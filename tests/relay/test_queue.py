@@ -176,14 +176,69 @@ async def test_an_outage_ends_what_waits_after_its_grace(autojump_clock: MockClo
             tell(master)
             start = trio.current_time()
             assert switch.snapshot()["queue"]["lines"][ECHO]["outage"]
-            with pytest.raises(RequestFailedError, match="NO_HANDLER"):
-                ask(switch)
+            assert ECHO in [capability.text for capability in switch.away()]
         assert (await a_heard.terminal()).meta["code"] == "MASTER_DIED"
         why = failure_of((await b_heard.terminal()).meta)
         assert trio.current_time() - start == pytest.approx(60, abs=0.1)
         assert (why.code, why.attribution.value) == ("NO_HANDLER", "environment")
         assert "for 60 s" in why.message
         assert len(switch.alarms) == 0
+
+
+async def test_a_new_request_waits_for_a_host_that_is_away(autojump_clock: MockClock) -> None:
+    """S29: behind those that wait already, for what is left of the grace; served when the host is back."""
+    async with open_switch() as switch:
+        async with bounded(switch, 1):
+            _, (b, _) = ask(switch), ask(switch)
+        await trio.sleep(30)
+        c, c_heard = ask(switch)
+        assert (b.waiting, c.waiting, logs(c_heard)) == (True, True, [2])
+        async with bounded(switch, 1) as master:
+            end(master, b)
+            assert seen(master) == [b.rid, c.rid]
+            assert switch.away() == ()
+            end(master, c)
+        _, late = ask(switch)
+        with pytest.raises(RequestFailedError, match="NO_HANDLER"):
+            ask(switch, UPPER)
+        start = trio.current_time()
+        assert failure_of((await late.terminal()).meta).code == "NO_HANDLER"
+        assert trio.current_time() - start == pytest.approx(60, abs=0.1)
+        assert switch.away() == ()
+        with pytest.raises(RequestFailedError, match="NO_HANDLER"):
+            ask(switch)
+        assert len(switch.alarms) == 0
+
+
+@pytest.mark.parametrize("lack", ["unhealthy", "broken", "gone"])
+async def test_what_a_living_host_offers_no_more_is_away_if_its_cartridge_is_mute(
+    autojump_clock: MockClock, lack: str
+) -> None:
+    """S29: one that is broken, or is not installed any more, is not waited for."""
+    async with open_switch() as switch, bounded(switch, 1) as master:
+        mute = {key: value for key, value in record(1).items() if key != "cap_groups"}
+        error = {"kind": "handshake_failed", "message": "no", "detected_at_unix_seconds": 0}
+        tell(master, record(1, UPPER) | {"id": "other"}, *({
+            "unhealthy": [mute], "broken": [mute | {"attachment_error": error}], "gone": []
+        }[lack]))  # fmt: skip
+        if lack == "unhealthy":
+            assert ask(switch)[0].waiting
+        else:
+            with pytest.raises(RequestFailedError, match="NO_HANDLER"):
+                ask(switch)
+
+
+async def test_nothing_waits_for_a_host_that_was_let_go(autojump_clock: MockClock) -> None:
+    """S8, S29: nor at a switch that is closed."""
+    async with open_switch() as switch:
+        async with bounded(switch, 1):
+            switch.detach("m0")
+            with pytest.raises(RequestFailedError, match="NO_HANDLER"):
+                ask(switch)
+        async with bounded(switch, 1):
+            switch.close()
+            with pytest.raises(RequestFailedError, match="NO_HANDLER"):
+                ask(switch)
 
 
 async def test_a_new_notice_ends_an_outage(autojump_clock: MockClock) -> None:
