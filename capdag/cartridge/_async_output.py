@@ -83,7 +83,8 @@ def _counted(
 class AsyncOutput(OutCore):
     """One output stream. Every method waits for credit as needed, is a checkpoint, and may be called from any task.
 
-    A cancelled request raises `trio.Cancelled` here, and RequestCancelledError in clean-up that shields itself.
+    A cancelled request raises `trio.Cancelled` here, and RequestCancelledError in clean-up that shields itself. A call
+    that is not awaited when the handler returns fails the request.
     """
 
     def __init__(self, head: Head, flow: Flow, limits: Limits, line: Line) -> None:

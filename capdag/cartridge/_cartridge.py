@@ -107,8 +107,9 @@ class Cartridge:
         """Serve a cap.
 
         `handler` is a plain function of a `Request`, run in a thread of its own, or an `async def` of an
-        `AsyncRequest`, run as a task under trio; a cartridge may have both. `capacity` bounds the requests of this cap
-        that run at once (0: no bound); more wait in order, and their callers are told.
+        `AsyncRequest`, run as a task under trio; a cartridge may have both. It writes its answer and returns None: a
+        value that it returned would be lost, and is refused. `capacity` bounds the requests of this cap that run at
+        once (0: no bound); more wait in order, and their callers are told.
 
         `args` and `outputs` are the manifest's objects (protocol-spec/wire.md, Manifest); without them the URN's in=
         and out= are the one argument and the one output, a scalar. Raises ConfigError naming the cap and the field.

@@ -16,7 +16,8 @@ class CartridgeError(RequestFailedError):
     """Raise it in a handler to end the request with ERR: code, class, message and detail reach the caller as given.
 
     `attribution` says who has to act: `input`, `resource`, `environment`, `internal` or `user`. `detail` may hold
-    param, limit, seen and retryable. Raises LocalProtocolError for another class, or an empty code or message.
+    param, limit, seen and retryable. A message is cut at 4,096 bytes; what no frame can hold is shown as text. Raises
+    LocalProtocolError for another class, or an empty code or message.
     """
 
     def __init__(
