@@ -242,7 +242,8 @@ def _far_rows(name: str, host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         stats = install["runtime_stats"]
         broken = install.get("attachment_error") or {}
         state = "broken" if broken else "running" if stats.get("running") else "not running"
-        counts = (str(stats.get("active_request_count", "")), "", str(stats.get("restart_count", "")))
+        state = "gone" if host["state"] == "dead" else state
+        counts = (str(stats.get("active_request_count", 0)), "", str(stats.get("restart_count", "")))
         pools = _pools(stats.get("pools") or {})
         trouble = str(broken.get("message", "")).partition("\n")[0]
         yield (f"{name}: {install.get('id')}", state, str(stats.get("pid") or ""), *counts, pools, trouble)

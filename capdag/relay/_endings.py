@@ -134,13 +134,16 @@ class Endings:
 
     def master_died(self, master: Master, reason: str) -> None:
         """Settle everything a dead link held: calls to it end, calls from it are cancelled where they run."""
-        died = failure("MASTER_DIED", f"host {master.name} went away ({reason}); the request can be sent again")
+        went = f"host {master.name} went away ({reason})"
+        died = failure("MASTER_DIED", f"{went}; the request can be sent again")
+        in_part = failure("MASTER_DIED", f"{went}; the request has been answered in part: sent again, it begins anew")
         gone = failure("ABORTED_COLLATERAL", f"host {master.name}, which made this call, went away")
         for row in filter(self._rows.is_live, self._rows.live()):
             if row.answer.sink is master:
                 self._leave(row)
             if row.body.sink is master:
-                self.finish(row, self._err(row, died), "master_died")
+                begun = any(stream.frames for stream in row.answer.streams.values())
+                self.finish(row, self._err(row, in_part if begun else died), "master_died")
             elif row.answer.sink is NOBODY and row.cancel is None:
                 self.cancel(row, CancelReason(*gone[:3]))
 

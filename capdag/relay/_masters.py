@@ -158,7 +158,9 @@ class Masters:
         return holder if holder is not None and not holder.ended else None
 
     def leave(self, master: Master) -> None:
-        """A host's link has ended: the newest claimant gets its slot; else the slot shows why, until it is taken."""
+        """A host's link has ended: the newest claimant gets its slot; else the slot shows why, until it is taken, or
+        for the grace."""
+        master.ended_at = self._clock()
         if master in self._claimants:
             self._claimants.remove(master)
             return
@@ -174,6 +176,11 @@ class Masters:
         for name in dead[:-DEAD_SLOTS]:
             del self._slots[name]
 
+    def _forget_dead(self) -> None:
+        late = self._clock() - self._grace
+        for name in [name for name, one in self._slots.items() if one.ended and one.ended_at < late]:
+            del self._slots[name]
+
     def forget(self, master: Master) -> None:
         """Give up the slot of a host that has left for good. What it offered is not away: it is gone."""
         for urn in [urn for urn, away in self._away.items() if away.capability.host == master.name]:
@@ -186,7 +193,8 @@ class Masters:
         return self._slots.get(name)
 
     def all(self) -> list[Master]:
-        """Return every slot's master, dead ones too, in the order of their coming."""
+        """Return every slot's master, in the order of their coming; those that have died lately too."""
+        self._forget_dead()
         return list(self._slots.values())
 
     def living(self) -> list[Master]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
 from capdag.wire import show_id
+from capdag.wire.notify import Notice
 from capdag.wire.request_life import RequestState
 
 from ._flow import Flow, Stream
@@ -107,10 +109,15 @@ def _host(master: Master) -> dict[str, Any]:
         "limits": master.limits._asdict(),
         "caps": [line.text for line in master.lines.values()],
         "pools": {identity.id: _pools(install) for identity, install in master.installs.items()},
-        "installed_cartridges": notice.installs if notice else [],
+        "installed_cartridges": _installs(master, notice) if notice else [],
         "protocol_stats": notice.stats if notice else None,
         "host_id": notice.host_id if notice else None,
     }
+
+
+def _installs(master: Master, notice: Notice) -> list[Mapping[str, Any]]:
+    """Return the records as the host tells them. What ran at one that has gone is not known: it tells no stats."""
+    return [{**record, "runtime_stats": {}} for record in notice.installs] if master.ended else notice.installs
 
 
 def _pools(install: Install) -> dict[str, Any]:

@@ -31,6 +31,18 @@ async def test_requests_that_wait_are_shown_by_their_cap(
         assert capsys.readouterr().out.splitlines()[-1].endswith("2.5 s         no host offers it")
 
 
+async def test_what_ran_at_a_host_that_has_gone_is_gone(
+    autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with open_switch() as switch:
+        async with bounded(switch, 1, name="far"):
+            switch.open_request(ECHO, Caller())
+            _show({"8080": {"switch": switch.snapshot()}})
+            assert capsys.readouterr().out.splitlines()[2].split()[:3] == ["far:", "cart", "running"]
+        _show({"8080": {"switch": switch.snapshot()}})
+        assert capsys.readouterr().out.splitlines()[2].split() == ["far:", "cart", "gone", "0"]
+
+
 async def test_pauses_and_pools_are_shown() -> None:
     host = HostRuntime([CartridgeRecord("mine", ["x"])], local_link_pair("host")[0], None, HostSettings())
     (facts,) = host.snapshot()["cartridges"]

@@ -39,6 +39,8 @@ async def test_calls_to_a_dead_host_end(kind: LinkKind, clock: MockClock | None,
         why = failure_of(terminal.meta)
         assert (why.code, why.attribution.value, terminal.seq) == ("MASTER_DIED", "environment", seq)
         assert "host m0 went away" in why.message
+        assert ("answered in part" in why.message) == (phase == "streaming")
+        assert ("can be sent again" in why.message) == (phase != "streaming")
         other.send(Answer(spared.rid, spared.xid).end())
         assert (await neighbour.terminal()).type is FrameType.END
         snapshot = switch.snapshot()["requests"]

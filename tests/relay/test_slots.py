@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from capdag.errors import ConfigError
@@ -135,6 +136,19 @@ async def test_dead_slots_do_not_pile_up(autojump_clock: MockClock) -> None:
             near.connect(switch.attach(near, f"m{number}"))
             far.close()
         assert list(states(switch)) == [f"m{number}" for number in range(3, DEAD_SLOTS + 3)]
+
+
+async def test_a_dead_slot_tells_nothing_that_runs_and_is_forgotten_after_the_grace(autojump_clock: MockClock) -> None:
+    """S7."""
+    async with open_switch(SwitchSettings(outage_grace=30)) as switch:
+        async with ready(switch, "m0", "local", ECHO):
+            assert switch.snapshot()["hosts"]["m0"]["installed_cartridges"][-1]["runtime_stats"]
+        (record,) = switch.snapshot()["hosts"]["m0"]["installed_cartridges"]
+        assert record["runtime_stats"] == {}
+        await trio.sleep(29)
+        assert states(switch) == {"m0": "dead"}
+        await trio.sleep(2)
+        assert states(switch) == {}
 
 
 async def test_a_new_policy_goes_to_every_host(kind: LinkKind, clock: MockClock | None) -> None:
