@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from threading import get_ident
 from typing import Any
@@ -14,14 +13,12 @@ from capdag.wire import Frame
 
 from ._async_input import Bell
 from ._background import Background
+from ._room import LARGE
 from ._workers import Workers
 from ._writer import Flow, FrameWriter
 
 MAX_AHEAD = 65_536
 """Bytes that tasks may have posted before they wait: as much as a pipe holds."""
-
-_LARGE = 0 if sys.platform == "win32" else 16_384
-"""Bytes posted from which a worker writes them: it need not ask for room every 4 KiB, or cannot (Windows)."""
 
 
 class Line:
@@ -74,7 +71,7 @@ class Line:
         """Send what goes without waiting, and wake who waits for that."""
         if self._has_worker:
             return
-        if self.writer.backlog > _LARGE:
+        if self.writer.backlog > LARGE:
             self._has_worker = True
             self._workers.run(self._send_large)
             return

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 if sys.platform == "win32":
     SURE = 4096
+    LARGE = 0
 
     def room_poll(_: int) -> Callable[[int], object]:
         """Return what never finds room: the main thread leaves all writing to workers, which may wait."""
@@ -19,6 +20,9 @@ else:
     # poll() promises room for this much on a pipe: a write of no more cannot block, whatever mode the descriptor is in.
     # The mode is not ours to set: the open file may be shared with another process.
     SURE = select.PIPE_BUF
+
+    LARGE = 16_384
+    """Bytes posted from which a worker writes them even for tasks: it need not ask for room every 4 KiB."""
 
     def room_poll(fd: int) -> Callable[[int], object]:
         """Return what is called with milliseconds to wait, and returns something true if `SURE` bytes have room."""

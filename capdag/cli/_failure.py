@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
+import sys
 from pathlib import Path
 
 from capdag.errors import CapdagError, ConfigError, RequestFailedError
@@ -73,7 +74,7 @@ def exit_code(error: CapdagError) -> int:
     if isinstance(error, EndedError):
         return error.exit_code
     if isinstance(error, UnreadError):
-        return ended_by(signal.SIGPIPE)
+        return _unread()
     return WRONG_USE if isinstance(error, ConfigError) else TAKEN if isinstance(error, TakenError) else FAILED
 
 
@@ -84,6 +85,13 @@ def tell(error: CapdagError) -> str:
 
         return render_failure(error)
     return str(error)
+
+
+def _unread() -> int:
+    if sys.platform == "win32":
+        return FAILED
+    else:  # noqa: RET505 - type checkers know which branch is for which system
+        return ended_by(signal.SIGPIPE)
 
 
 def ended_by(number: signal.Signals) -> int:

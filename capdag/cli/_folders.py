@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
 from capdag.errors import AttributionClass, CapdagError
+
+HAS_UNIX_SOCKETS = sys.platform != "win32"
 
 
 class FolderError(CapdagError):
@@ -27,9 +30,10 @@ def runtime_folder() -> Path:
 
     `$XDG_RUNTIME_DIR/capdag`, or a folder named after the user under the system's temporary folder. Others can write
     to the latter's parent, so an existing one is used only if it is ours alone. Raises FolderError otherwise.
+    On Windows the temporary folder is the user's own.
     """
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    folder = Path(base, "capdag") if base else Path(tempfile.gettempdir(), f"capdag-{os.getuid()}")
+    folder = Path(base, "capdag") if base else Path(tempfile.gettempdir(), _OWN_NAME)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()
@@ -37,12 +41,24 @@ def runtime_folder() -> Path:
         raise FolderError(
             f"cannot make {folder} for the sockets: {error.strerror}; set XDG_RUNTIME_DIR to a folder of yours"
         ) from None
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+    if not stat.S_ISDIR(facts.st_mode) or not _is_private(facts):
         raise FolderError(
             f"{folder} must be a folder of this user's alone (mode 0700), since whoever can write there can take over"
             " the sockets; remove it, or set XDG_RUNTIME_DIR to another folder"
         )
     return folder
+
+
+if sys.platform == "win32":
+    _OWN_NAME = "capdag"
+
+    def _is_private(_: os.stat_result) -> bool:
+        return True
+else:
+    _OWN_NAME = f"capdag-{os.getuid()}"
+
+    def _is_private(facts: os.stat_result) -> bool:
+        return facts.st_uid == os.getuid() and not facts.st_mode & 0o077
 
 
 def admin_socket(name: int | str) -> Path:
@@ -51,5 +67,13 @@ def admin_socket(name: int | str) -> Path:
 
 
 def admin_sockets() -> list[Path]:
-    """Return the admin sockets of every server of this user, those of killed ones too."""
+    """Return the admin sockets of every server of this user, those of killed ones too.
+
+    Raises FolderError where the system has no such sockets.
+    """
+    if not HAS_UNIX_SOCKETS:
+        raise FolderError(
+            "a running server is asked over a unix socket, which Windows does not have: its GET /healthz tells whether"
+            " it serves; to reset a cartridge or to read the configuration again, restart it"
+        )
     return sorted(runtime_folder().glob("*.sock"))

@@ -28,7 +28,7 @@ from capdag.relay import open_switch
 
 from ._admin import LocalAdmin
 from ._failure import TakenError
-from ._folders import admin_socket
+from ._folders import HAS_UNIX_SOCKETS, admin_socket
 from ._run import Run
 from ._settings import host_settings
 
@@ -118,6 +118,9 @@ async def _serve_socket(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
+    if not HAS_UNIX_SOCKETS:
+        task_status.started()
+        return
     run.announce(path)
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, app, [UnixBind(path)], settings, shutdown=stop))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,12 @@ class _UnixConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE)
-        self.sock.connect(str(self._path))
+        if sys.platform == "win32":
+            raise NoServerError("there are no unix sockets on Windows")
+        else:  # noqa: RET506 - type checkers know which branch is for which system
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(PATIENCE)
+            self.sock.connect(str(self._path))
 
 
 def ask_ps(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import click
 from capdag.host import CartridgeRecord
 from capdag.models import ModelFile, list_models, models_dir
 
+from ._folders import HAS_UNIX_SOCKETS
 from ._http import Addresses
 from ._roster import Roster, model_of
 
@@ -23,7 +24,8 @@ def show_roster(roster: Roster, folder: Path) -> None:
 
 def show_addresses(addresses: Addresses) -> None:
     """Say where a gateway listens: the last lines of its start."""
-    click.echo(f"capdag ps reaches it by {addresses.admin}")
+    if HAS_UNIX_SOCKETS:
+        click.echo(f"capdag ps reaches it by {addresses.admin}")
     click.echo(f"serving at {addresses.url}/v1 (Ctrl-C stops)")
 
 

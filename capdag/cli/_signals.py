@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import trio
@@ -29,7 +30,7 @@ async def run_until_signal(body: Callable[[trio.Event], Awaitable[None]], limit:
 def _stop_signals() -> list[signal.Signals]:
     found = [signal.SIGINT, signal.SIGTERM]
     # A closed terminal ends the server as Ctrl-C does, unless it was started to outlive it (nohup).
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         found.append(signal.SIGHUP)
     return found
 

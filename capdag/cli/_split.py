@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import trio
 
 from capdag.config import Config
+from capdag.errors import ConfigError
 from capdag.transport.process import child_environment
 
 from ._failure import FAILED, HalfEndedError
+from ._folders import HAS_UNIX_SOCKETS
 from ._http import shutdown_limit
 from ._run import Run, open_run
 from ._signals import run_until_signal
@@ -32,8 +35,10 @@ _log = logging.getLogger(__name__)
 def run_split(config: Config, host: Sequence[str], gateway: Sequence[str]) -> None:
     """Run `capdag host` and `capdag gateway` with these arguments, joined by a socket, until Ctrl-C or SIGTERM.
 
-    Raises HalfEndedError with the exit code of a half that ended by itself: it has said why.
+    Raises HalfEndedError with the exit code of a half that ended by itself: it has said why; ConfigError on Windows.
     """
+    if not HAS_UNIX_SOCKETS:
+        raise ConfigError("--split joins its processes by a unix socket, which Windows does not have: leave it out")
     trio.run(run_until_signal, partial(_split, config, host, gateway), shutdown_limit(config))
 
 
@@ -93,14 +98,15 @@ class Half:
 
     async def _run_process(self, *, task_status: trio.TaskStatus[trio.Process]) -> None:
         # A session of its own: Ctrl-C reaches this process alone, which then ends the halves in their order.
+        own_session: dict[str, Any] = {"start_new_session": True}  # which types for Windows do not know
         await trio.run_process(
             self._command,
             stdin=subprocess.DEVNULL,
             check=False,
             deliver_cancel=_end,
             env=child_environment({}, self._guardian.run_id),
-            start_new_session=True,
             task_status=task_status,
+            **own_session,
         )
 
     async def stop(self) -> None:

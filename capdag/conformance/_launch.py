@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,15 +15,17 @@ import trio
 
 from capdag.errors import RemoteProtocolError
 from capdag.transport import (
+    ChildLink,
     ChildProcess,
     ExitStatus,
-    FdLink,
     Guardian,
     Link,
     Receiver,
+    SpawnError,
     StderrTail,
     carriers,
     child_environment,
+    child_link,
     drain_stderr,
     kill_carriers,
     spawn,
@@ -32,6 +35,8 @@ from ._settings import Settings
 
 _MARK = "CAPDAG_CHECK_ID"
 """Names one start in the environment, by which processes that a cartridge leaves behind are found."""
+
+_CAN_CHECK = sys.platform != "win32"
 
 _MOST_SAID = 16 << 20
 _READ_SIZE = 65_536
@@ -97,7 +102,7 @@ class Starter(Protocol):
 class _Started:
     """A `Target` that is a process."""
 
-    def __init__(self, child: ChildProcess, link: FdLink, tail: StderrTail, mark: str) -> None:
+    def __init__(self, child: ChildProcess, link: ChildLink, tail: StderrTail, mark: str) -> None:
         self.link = link
         self._child = child
         self._tail = tail
@@ -127,7 +132,7 @@ class _Started:
 
     async def wait_exit(self) -> ExitStatus:
         status = await self._child.wait_exit()
-        self.link.drain()
+        await self.link.read_rest()
         return status
 
     def left_behind(self) -> Sequence[int]:
@@ -146,6 +151,8 @@ class Command:
         self._guardian = guardian
 
     def _spawn(self, mark: str, *arguments: str) -> ChildProcess:
+        if not _CAN_CHECK:
+            raise SpawnError("cartridges cannot be checked on Windows, where pipes are others: do it on Linux or macOS")
         own = {"CAPDAG_CONFIG": os.environ.get("CAPDAG_CONFIG", "{}"), **self._settings.env, _MARK: mark}
         env = child_environment(own, self._guardian.run_id)
         return spawn([*self._command, *arguments], env=env, cwd=self._settings.cwd, guardian=self._guardian)
@@ -157,9 +164,7 @@ class Command:
         child = self._spawn(mark)
         tail = StderrTail()
         # The descriptors are closed below, when the link has ended: see ChildProcess.
-        link = FdLink(
-            self._command[0], child.stdout_fd, child.stdin_fd, close_read=lambda: None, close_write=lambda: None
-        )
+        link = child_link(self._command[0], child, close_stdin=lambda: None)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(link.run, receiver)

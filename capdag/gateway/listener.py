@@ -63,7 +63,7 @@ class HttpStream(trio.abc.HalfCloseableStream):
 
     def __init__(self, sock: socket.socket, write_deadline: float) -> None:
         sock.setblocking(False)
-        if sock.family != socket.AF_UNIX:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
         self._write_deadline = write_deadline

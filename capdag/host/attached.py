@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from capdag.errors import AttributionClass, CapdagError
-from capdag.transport import FdLink, LinkEnd, LocalLink
+from capdag.transport import ByteLink, LinkEnd, LocalLink
 
 from .cartridge import Cartridge
 from .deaths import ProcessEnd
@@ -22,7 +22,7 @@ class AttachError(CapdagError):
 class Attached(Session):
     """The session of a cartridge whose process is not the host's: all that the host can end is its link."""
 
-    def __init__(self, cartridge: Cartridge, keeper: Keeper, link: FdLink | LocalLink) -> None:
+    def __init__(self, cartridge: Cartridge, keeper: Keeper, link: ByteLink | LocalLink) -> None:
         super().__init__(cartridge, keeper)
         self._link = link
 
@@ -43,7 +43,7 @@ class Attached(Session):
         self._step_began = trio.current_time()
         try:
             async with trio.open_nursery() as nursery:
-                if isinstance(link, FdLink):
+                if isinstance(link, ByteLink):
                     nursery.start_soon(link.run, self)
                 else:
                     link.connect(self)
@@ -55,7 +55,7 @@ class Attached(Session):
             self._end(self._story())
 
     def _story(self) -> ProcessEnd:
-        violation = self._link.violation if isinstance(self._link, FdLink) else None
+        violation = self._link.violation if isinstance(self._link, ByteLink) else None
         return ProcessEnd(
             self.cartridge.id,
             f"has left: {self._link_note}" if self._link_note else "was disconnected",

@@ -10,7 +10,7 @@ import json
 
 import trio
 
-from capdag.transport import FdLink, LinkEnd
+from capdag.transport import ByteLink, LinkEnd, child_link
 from capdag.transport._groups import KILL
 from capdag.transport.guardian import Guardian, new_run_id
 from capdag.transport.process import ChildProcess, SpawnError, child_environment, spawn
@@ -61,7 +61,7 @@ class Process(Session):
     def _story_of(self, child: ChildProcess) -> ProcessEnd:
         status = child.exit_status()
         words = status.describe() if status is not None else "killed, but does not go"
-        violation = self._link.violation if isinstance(self._link, FdLink) else None
+        violation = self._link.violation if isinstance(self._link, ByteLink) else None
         return ProcessEnd(
             self.cartridge.id,
             f"was {words}" if words.startswith("killed") else words,
@@ -84,10 +84,7 @@ class Process(Session):
         return spawn(record.command, env=child_environment(own, run_id), cwd=record.cwd, guardian=self._guardian)
 
     async def _keep(self, child: ChildProcess) -> None:
-        # stdout stays open after the link's end: the process must be able to finish what it writes.
-        self._link = link = FdLink(
-            self.cartridge.id, child.stdout_fd, child.stdin_fd, close_read=lambda: None, close_write=child.close_stdin
-        )
+        self._link = link = child_link(self.cartridge.id, child, close_stdin=child.close_stdin)
         link_over, stderr_over = trio.Event(), trio.Event()
         stderr_scope = trio.CancelScope()
         async with trio.open_nursery() as pipes:
@@ -106,10 +103,10 @@ class Process(Session):
 
     async def _drain_stderr(self, child: ChildProcess, scope: trio.CancelScope, over: trio.Event) -> None:
         with scope:
-            await drain_stderr(child.stderr_fd, name=self.cartridge.id, tail=self._tail, log=log)
+            await drain_stderr(child.stderr_source, name=self.cartridge.id, tail=self._tail, log=log)
         over.set()
 
-    async def _run_link(self, link: FdLink, over: trio.Event) -> None:
+    async def _run_link(self, link: ByteLink, over: trio.Event) -> None:
         self._link_end = await link.run(self)
         over.set()
         self.wake()
@@ -122,7 +119,7 @@ class Process(Session):
     def _is_over(self) -> bool:
         return self._exited or super()._is_over()
 
-    async def _take_rest(self, child: ChildProcess, link: FdLink) -> None:
+    async def _take_rest(self, child: ChildProcess, link: ByteLink) -> None:
         """Read what the process has left in the pipe: an END may be there."""
         if self._link_end is not None and not self.was_stopped:
             with trio.move_on_after(self._keeper.settings.exit_patience):
@@ -131,4 +128,4 @@ class Process(Session):
         if child.exit_status() is not None:
             # A grandchild may hold the pipe; it is killed while the process's id still pins the group's.
             child.kill_group(KILL)
-            link.drain()
+            await link.read_rest()

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from capdag.errors import AttributionClass, ConfigError, LocalProtocolError, RemoteProtocolError
-from capdag.transport import ByteLink, Dispatcher, FdLink, Link, LocalLink, Receiver
+from capdag.transport import ByteLink, Dispatcher, Link, LocalLink, Receiver
 from capdag.transport.guardian import Guardian
 from capdag.transport.links import RunReceiver
 from capdag.wire import HOST_ABORT, IDENTITY_CAP, TERMINAL_TYPES, CancelReason, FrameView
@@ -349,7 +349,7 @@ class HostRuntime:
                 raise ConfigError(f"the capacity of pool {pool!r} must be an integer of at least 0, not {size!r}")
         cartridge.desired, cartridge.desired_due = dict(capacities), True
 
-    async def attach_cartridge(self, record_id: str, link: FdLink | LocalLink) -> None:
+    async def attach_cartridge(self, record_id: str, link: ByteLink | LocalLink) -> None:
         """Take in a cartridge that runs already, at the far end of `link`; return when it is ready.
 
         The link is the host's from here on: it is closed when the cartridge has to end, and with it the cartridge is
@@ -358,8 +358,7 @@ class HostRuntime:
         """
         self._check_runs("a cartridge")
         cartridge = self._roster.attach(record_id)
-        cartridge.move(Event.START)
-        cartridge.starts += 1
+        cartridge.begin()
         session = Attached(cartridge, self, link)
         self._begin(session)
         try:

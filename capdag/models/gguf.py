@@ -11,6 +11,7 @@ import math
 import os
 import stat
 import struct
+import sys
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -85,7 +86,9 @@ def read_facts(path: Path) -> ModelFacts:
 
 def _open_at_once(path: str, flags: int) -> int:
     """Open without waiting: a pipe would have us wait for who writes into it."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    if sys.platform != "win32":
+        flags |= os.O_NONBLOCK
+    return os.open(path, flags)
 
 
 def _read(path: Path, file: BinaryIO) -> ModelFacts:

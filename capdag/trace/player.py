@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import trio
 
 from capdag.errors import ProtocolError
-from capdag.transport import FdLink
+from capdag.transport import ByteLink
 from capdag.wire import (
     REQUEST,
     RESPONSE,
@@ -69,9 +69,9 @@ class Player:
         self._moved = trio.Event()
         self.ended = ""
         self._over = trio.Event()
-        self._link: FdLink | None = None
+        self._link: ByteLink | None = None
 
-    def use(self, link: FdLink) -> None:
+    def use(self, link: ByteLink) -> None:
         """Send over this link, whose receiver this is."""
         self._link = link
 

@@ -38,12 +38,30 @@ LAST_WORDS = 1.0
 """Seconds for what a cartridge that has ended left in its pipe: a grandchild may hold it open."""
 
 
+_CAN_RECORD = sys.platform != "win32"
+
+if sys.platform == "win32":
+    _KILL = signal.SIGTERM
+    _ENDING = (signal.SIGTERM, signal.SIGINT)
+
+    def _end_of_host(fd: int) -> trio.abc.Stream:
+        raise NotImplementedError
+else:
+    _KILL = signal.SIGKILL
+    _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    def _end_of_host(fd: int) -> trio.abc.Stream:
+        return trio.lowlevel.FdStream(os.dup(fd))
+
+
 def record(path: Path, command: Sequence[str], *, payloads: bool) -> int:
     """Run `command` with this process's stdin and stdout, and write what passes to `path`.
 
     Returns the exit code to end with; ends this process itself by the signal that ended the cartridge. Raises
-    TraceError if the file cannot be made or the command not be started.
+    TraceError if the file cannot be made or the command not be started, and on Windows.
     """
+    if not _CAN_RECORD:
+        raise TraceError("a cartridge cannot be recorded on Windows: leave --trace out, or record it on Linux or macOS")
     writer = TraceWriter(path, command, payloads=payloads, settings=_settings())
     try:
         code = trio.run(_Recorder(writer, payloads).run, command)
@@ -53,7 +71,7 @@ def record(path: Path, command: Sequence[str], *, payloads: bool) -> int:
     finally:
         writer.close()
     if code < 0:
-        if -code != signal.SIGKILL:
+        if -code != _KILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
@@ -79,11 +97,11 @@ class _Recorder:
     async def run(self, command: Sequence[str]) -> int:
         """Pass bytes on until the process has ended; return its exit code, or minus its signal."""
         self._began = trio.current_time()
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        with trio.open_signal_receiver(*_ENDING) as signals:
             child = await _start(command)
             assert child.stdin is not None
             assert child.stdout is not None
-            host_in, host_out = (trio.lowlevel.FdStream(os.dup(fd)) for fd in (0, 1))
+            host_in, host_out = (_end_of_host(fd) for fd in (0, 1))
             answered = trio.Event()
             async with trio.open_nursery() as pumps:
                 pumps.start_soon(_pass_signals_on, signals, child)

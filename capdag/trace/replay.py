@@ -14,9 +14,9 @@ import trio
 from capdag.transport import (
     ChildProcess,
     ExitStatus,
-    FdLink,
     StderrTail,
     child_environment,
+    child_link,
     drain_stderr,
     new_run_id,
     spawn,
@@ -81,10 +81,10 @@ async def replay(trace: Trace, command: Sequence[str], *, patience: float = PATI
     player = Player(trace.records, patience)
     child = spawn(command, env=child_environment(_settings_of(trace), new_run_id()))
     tail = StderrTail()
-    link = FdLink("replay", child.stdout_fd, child.stdin_fd, close_read=lambda: None, close_write=child.close_stdin)
+    link = child_link("replay", child, close_stdin=child.close_stdin)
     player.use(link)
     try:
-        async with background(partial(drain_stderr, child.stderr_fd, name="replay", tail=tail, log=_log)):
+        async with background(partial(drain_stderr, child.stderr_source, name="replay", tail=tail, log=_log)):
             async with background(partial(link.run, player)):
                 await player.play()
                 await _await_death(child, player, trace.records, patience)

@@ -8,6 +8,7 @@ from ._exits import ExitStatus
 from ._guardian_main import carriers, kill_carriers
 from .addresses import Address, AddressError, Scheme, parse_address
 from .bytelink import ByteLink, LinkEnd
+from .childlink import ChildLink, child_link
 from .credentials import Credentials
 from .fdlink import FdLink
 from .guardian import Guardian, new_run_id, open_guardian
@@ -20,9 +21,9 @@ from .streamlink import StreamLink
 from .tokens import Token, read_token
 
 __all__ = [
-    "ENGINE_ENVIRONMENT", "Address", "AddressError", "ByteLink", "ChildProcess", "Credentials", "Dispatcher",
-    "ExitStatus", "FdLink", "Guardian", "Link", "LinkEnd", "LocalLink", "Receiver", "Scheme",
+    "ENGINE_ENVIRONMENT", "Address", "AddressError", "ByteLink", "ChildLink", "ChildProcess", "Credentials",
+    "Dispatcher", "ExitStatus", "FdLink", "Guardian", "Link", "LinkEnd", "LocalLink", "Receiver", "Scheme",
     "SocketError", "SpawnError", "StderrTail", "StreamLink", "SweptRun", "Token", "UnixListener", "carriers",
-    "child_environment", "connect_unix", "drain_stderr", "kill_carriers", "local_link_pair", "new_run_id",
+    "child_environment", "child_link", "connect_unix", "drain_stderr", "kill_carriers", "local_link_pair", "new_run_id",
     "open_guardian", "parse_address", "read_token", "socket_link", "spawn", "sweep_stale_runs", "write_run_file",
 ]  # fmt: skip

@@ -17,6 +17,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing itself would cost this process a megabyte
     from collections.abc import Callable, Iterator
 
+if sys.platform == "win32":  # where jobs end what a host leaves (`guardian`), and this is only imported
+    _KILL = signal.SIGTERM
+    _KILL_GROUP = os.kill
+    _IGNORED = (signal.SIGINT, signal.SIGTERM)
+else:
+    _KILL = signal.SIGKILL
+    _KILL_GROUP = os.killpg
+    _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 RUN_ID_VARIABLE = "CAPDAG_RUN_ID"
 """Names the run in the environment of every process that a host spawns, and so of what those spawn."""
 
@@ -59,7 +68,7 @@ def kill_carriers(variable: str, run_id: str) -> set[int]:
     for _ in range(KILL_PASSES):
         found = set()
         for pid in carriers(variable, run_id):  # one by one, so that none can have become another's meanwhile
-            _attempt(os.kill, pid, signal.SIGKILL)
+            _attempt(os.kill, pid, _KILL)
             found.add(pid)
         killed.update(found)
         quiet = 0 if found else quiet + 1
@@ -84,7 +93,7 @@ def _follow(entries: dict[bytes, None]) -> None:
 def _clean_up(entries: dict[bytes, None], run_id: str) -> None:
     for entry in entries:
         if entry.isdigit():
-            _attempt(os.killpg, int(entry), signal.SIGKILL)
+            _attempt(_KILL_GROUP, int(entry), _KILL)
     kill_carriers(RUN_ID_VARIABLE, run_id)
     # Last told, first removed: the run file, told first, is there for as long as anything else of the run may be.
     for entry in reversed(entries):
@@ -102,7 +111,7 @@ def _attempt(action: Callable[..., None], *arguments: object) -> None:
 def main(arguments: list[str]) -> None:
     """Guard one run until its host's end of the pipe closes, then clean up."""
     # A service manager signals a whole control group at once; the guardian must outlast the host's own shutdown.
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     run_id, *known = arguments
     entries = {os.fsencode(entry): None for entry in known}

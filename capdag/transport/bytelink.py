@@ -118,6 +118,10 @@ class ByteLink:
         """Why the link ended, for people; empty before."""
         return self._reason
 
+    async def read_rest(self) -> None:
+        """Deliver what the other side, which has ended, has left on its way."""
+        raise NotImplementedError
+
     def _close(self) -> None:
         """Close what carries the bytes, without awaiting."""
         raise NotImplementedError

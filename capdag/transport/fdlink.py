@@ -68,6 +68,10 @@ class FdLink(ByteLink):
             if self._end is not None or not self._read_once(READ_SIZE):
                 return
 
+    async def read_rest(self) -> None:
+        """Do the same: it is all there."""
+        self.drain()
+
     def _read_once(self, size: int) -> int:
         """One read of at most `size` bytes and its delivery; returns how many there were."""
         try:

@@ -50,7 +50,7 @@ async def open_guardian(run_id: str) -> AsyncIterator[Guardian]:
     """
     if not re.fullmatch(r"[A-Za-z0-9_-]+", run_id):
         raise ValueError(f"run id {run_id!r} must consist of letters, digits, - and _: use new_run_id()")
-    guardian = Guardian(run_id)
+    guardian = _FileGuardian(run_id) if sys.platform == "win32" else Guardian(run_id)
     try:
         yield guardian
     finally:
@@ -146,7 +146,8 @@ class Guardian:
                 " may be run and that the limits on processes, memory and descriptors leave room for one more"
             ) from error
         assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)
+        if sys.platform != "win32":
+            os.set_blocking(process.stdin.fileno(), False)
         return process
 
     async def _close(self) -> None:
@@ -155,6 +156,27 @@ class Guardian:
             await wait_for_exit(self._process)
         for process in (*self._replaced, self._process):
             await _kill_and_reap(process)
+        self._entries.clear()
+
+
+class _FileGuardian(Guardian):
+    """Where every process is in a job that is killed with this process (Windows): only files are to be removed."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._entries = {}
+
+    def _tell(self, message: str) -> None:
+        """Do nothing: nobody needs to know."""
+
+    async def _close(self) -> None:
+        self._remove_files()
+        await trio.lowlevel.checkpoint()
+
+    def _remove_files(self) -> None:
+        for entry in reversed(self._entries):
+            if not entry.isdigit():
+                Path(entry).unlink(missing_ok=True)
         self._entries.clear()
 
 

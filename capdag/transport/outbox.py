@@ -7,6 +7,7 @@ stream closed by whoever runs it: a torn frame never reaches a link that lives o
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -18,6 +19,13 @@ _MAX_BUFFERS = 512  # iovec entries of one writev; POSIX promises 16, Linux and 
 _BATCH = 128 << 10
 """Bytes from which no more is added to one write to a stream."""
 
+
+if sys.platform == "win32":  # where no descriptor is non-blocking: links there are over streams
+
+    def _writev(fd: int, pieces: Sequence[bytes | memoryview]) -> int:
+        return os.write(fd, b"".join(pieces))
+else:
+    _writev = os.writev
 
 WriteError = OSError | trio.BrokenResourceError | trio.ClosedResourceError
 
@@ -113,7 +121,7 @@ class Outbox(ByteQueue):
 
     def _write_at_once(self, pieces: Sequence[bytes]) -> Sequence[bytes | memoryview]:
         try:
-            written = os.writev(self._fd, pieces[:_MAX_BUFFERS])
+            written = _writev(self._fd, pieces[:_MAX_BUFFERS])
         except BlockingIOError:
             return pieces
         except OSError as error:
@@ -133,7 +141,7 @@ class Outbox(ByteQueue):
         """Write until the queue is empty (True) or the descriptor is full (False); a broken one sets `error`."""
         try:
             while self._queue:
-                written = os.writev(self._fd, list(islice(self._queue, _MAX_BUFFERS)))
+                written = _writev(self._fd, list(islice(self._queue, _MAX_BUFFERS)))
                 self.bytes_queued -= written
                 self._drop_written(written)
         except BlockingIOError:

@@ -27,18 +27,13 @@ from capdag.errors import AttributionClass, CapdagError
 from ._exits import ExitStatus, OomKills, find_oom_counter, peek_exit, wait_for_exit
 from ._groups import KILL, ProcessGroup, start_in_group
 from ._guardian_main import RUN_ID_VARIABLE
+from ._pipes import ChildPipe, close_pipe, make_ready, open_pipe
 
 if TYPE_CHECKING:
     from .guardian import Guardian
 
-if sys.platform != "win32":
-    import fcntl
-
 REAP_LIMIT = 10.0
 """Seconds that a process has for leaving after SIGKILL, before it is given up (one in uninterruptible sleep)."""
-
-PIPE_SIZE = 1 << 20
-"""Bytes asked for in the pipes of stdin and stdout, which raises throughput two to three times over 64 KiB."""
 
 _OMP_THREADS = "OMP_NUM_THREADS"
 
@@ -105,8 +100,8 @@ def spawn(
     # The pipes are opened here: where descriptors run out, Pythons before 3.11.4 lose those they have opened.
     with ExitStack() as ours, ExitStack() as theirs:
         try:
-            (stdin, to_child), (from_child, stdout), (complaints, stderr) = (
-                _pipe(ours, theirs, i > 0) for i in range(3)
+            (to_child, stdin), (from_child, stdout), (complaints, stderr) = (
+                _open_pipe(ours, theirs, reads=reads) for reads in (False, True, True)
             )
             popen, group = start_in_group(list(command), stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
         except (OSError, ValueError) as error:
@@ -118,13 +113,11 @@ def spawn(
     return child
 
 
-def _pipe(ours: ExitStack, theirs: ExitStack, reads: bool) -> tuple[IO[bytes], IO[bytes]]:
-    """Open a pipe that we read from, or write to; each end is closed by its owner's stack. Returns (read, write)."""
-    ends = os.pipe()
-    read, write = os.fdopen(ends[0], "rb", buffering=0), os.fdopen(ends[1], "wb", buffering=0)
-    (ours if reads else theirs).callback(read.close)
-    (theirs if reads else ours).callback(write.close)
-    return read, write
+def _open_pipe(ours: ExitStack, theirs: ExitStack, *, reads: bool) -> tuple[ChildPipe, IO[bytes]]:
+    own, other = open_pipe(reads=reads)
+    ours.callback(own.close)
+    theirs.callback(other.close)
+    return own, other
 
 
 def _reason(error: OSError | ValueError, program: str, cwd: str | os.PathLike[str] | None) -> str:
@@ -164,7 +157,7 @@ class ChildProcess:
         self,
         popen: subprocess.Popen[bytes],
         group: ProcessGroup,
-        pipes: tuple[IO[bytes], IO[bytes], IO[bytes]],
+        pipes: tuple[ChildPipe, ChildPipe, ChildPipe],
         guardian: Guardian | None,
         oom_kills_at_spawn: int,
     ) -> None:
@@ -174,13 +167,11 @@ class ChildProcess:
         self._oom_kills_at_spawn = oom_kills_at_spawn
         self._status: ExitStatus | None = None
         self._sent_kill = False
-        self._stdin, self._stdout, self._stderr = pipes
+        self.stdin, self.stdout, self.stderr = pipes
         self.pid = popen.pid
         self.stdin_fd, self.stdout_fd, self.stderr_fd = (pipe.fileno() for pipe in pipes)
-        for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd):
-            os.set_blocking(fd, False)
-        _enlarge(self.stdin_fd)
-        _enlarge(self.stdout_fd)
+        for pipe in pipes:
+            make_ready(pipe, enlarged=pipe is not self.stderr)
 
     def __repr__(self) -> str:
         status = peek_exit(self._popen)
@@ -257,34 +248,25 @@ class ChildProcess:
         self._group.close()
         return status
 
+    @property
+    def stderr_source(self) -> int | trio.abc.ReceiveStream:
+        """What `drain_stderr` reads."""
+        return self.stderr if isinstance(self.stderr, trio.abc.ReceiveStream) else self.stderr_fd
+
     def close_stdin(self) -> None:
         """Close our end of the process's stdin, once."""
-        _close(self._stdin)
+        close_pipe(self.stdin)
 
     def close_stdout(self) -> None:
         """Close our end of the process's stdout, once."""
-        _close(self._stdout)
+        close_pipe(self.stdout)
 
     def close_stderr(self) -> None:
         """Close our end of the process's stderr, once."""
-        _close(self._stderr)
+        close_pipe(self.stderr)
 
     def close(self) -> None:
         """Close all three pipes, once each."""
         self.close_stdin()
         self.close_stdout()
         self.close_stderr()
-
-
-def _close(pipe: IO[bytes]) -> None:
-    if not pipe.closed:
-        trio.lowlevel.notify_closing(pipe.fileno())
-        pipe.close()
-
-
-def _enlarge(fd: int) -> None:
-    if sys.platform == "linux":
-        try:
-            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
-        except OSError:  # the user's quota of pipe memory is used up: slower, not wrong
-            return

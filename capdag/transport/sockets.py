@@ -14,7 +14,9 @@ import trio
 
 from capdag.errors import AttributionClass, CapdagError
 
+from .bytelink import ByteLink
 from .fdlink import FdLink
+from .streamlink import StreamLink
 
 
 class SocketError(CapdagError):
@@ -30,10 +32,13 @@ def socket_link(sock: socket.socket, name: str) -> FdLink:
     return FdLink(name, sock.fileno(), sock.fileno(), close_read=sock.close, close_write=sock.close)
 
 
-def stream_link(stream: trio.SocketStream, name: str) -> FdLink:
+def stream_link(stream: trio.SocketStream, name: str) -> ByteLink:
     """Return a link over the socket of a stream, which is used for nothing else from here on."""
     fd, close = stream.socket.fileno(), stream.socket.close
-    return FdLink(name, fd, fd, close_read=close, close_write=close)
+    if sys.platform == "win32":  # where a socket is no descriptor
+        return StreamLink(name, stream, close=close)
+    else:  # noqa: RET505 - type checkers know which branch is for which system
+        return FdLink(name, fd, fd, close_read=close, close_write=close)
 
 
 def watch_peer(sock: trio.socket.SocketType, silence: float) -> None:
@@ -51,9 +56,17 @@ def watch_peer(sock: trio.socket.SocketType, silence: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silence * 1000))
 
 
+def unix_socket(path: Path) -> socket.socket:
+    """Make a unix socket, for `path`. Raises SocketError where the system has none."""
+    if sys.platform == "win32":
+        raise SocketError(f"unix:{path}: there are no unix sockets on Windows; use tcp:127.0.0.1:PORT")
+    else:  # noqa: RET506 - type checkers know which branch is for which system
+        return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
 def connect_unix(path: Path) -> socket.socket:
     """Connect to a listening unix socket, without waiting. Raises SocketError."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = unix_socket(path)
     sock.setblocking(False)
     try:
         sock.connect(str(path))
@@ -74,7 +87,7 @@ class UnixListener:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sock = unix_socket(path)
 
     def __enter__(self) -> UnixListener:
         try:
@@ -138,8 +151,15 @@ def _check_folder(path: Path) -> None:
     """Raise SocketError for a folder in which another user may replace a socket."""
     facts = path.absolute().parent.stat()
     others_write = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
-    if others_write or facts.st_uid not in (0, os.geteuid()):
+    if others_write or facts.st_uid not in (0, _own_id()):
         raise SocketError(
             f"cannot listen on {path}: others may write to its folder, and so take over the socket; use a folder of"
             " this user's own with mode 0700, such as $XDG_RUNTIME_DIR"
         )
+
+
+def _own_id() -> int:
+    if sys.platform == "win32":
+        return 0  # as it says of every file
+    else:  # noqa: RET505 - type checkers know which branch is for which system
+        return os.geteuid()

@@ -29,6 +29,10 @@ LAST_READS = 64
 """Most reads after a cancellation: what a pipe of the largest ordinary size may hold."""
 
 
+LAST_PATIENCE = 0.2
+"""Seconds that a stream has for these reads: its writers have ended, or will not end."""
+
+
 class StderrTail:
     """The last `TAIL_LIMIT` bytes of a process's stderr, for the message of its failure."""
 
@@ -49,39 +53,54 @@ class StderrTail:
         return ("…" if self._cut else "") + "\n".join(lines)
 
 
-async def drain_stderr(fd: int, *, name: str, tail: StderrTail, log: logging.Logger) -> None:
-    """Read `fd`, a non-blocking pipe, to its end; log its lines at INFO under `log`'s child `name`; feed `tail`.
+async def drain_stderr(
+    source: int | trio.abc.ReceiveStream, *, name: str, tail: StderrTail, log: logging.Logger
+) -> None:
+    """Read a pipe to its end, by a non-blocking descriptor or as a stream; log its lines at INFO under `log`'s child
+    `name`; feed `tail`.
 
     A carriage return ends a line as a newline does. A line longer than `LINE_LIMIT` is cut, and at most
     `LINES_A_SECOND` lines are logged a second; both are said in the log. Returns at the end of the pipe, also when
-    `close_stderr` ends it. When cancelled, it first takes what is in the pipe already, without waiting.
+    `close_stderr` ends it. When cancelled, it first takes what is there already: of a pipe
+    without waiting, of a stream in `LAST_PATIENCE` seconds.
     """
     lines = _LineLog(log.getChild(name))
     try:
-        while (data := await _next_read(fd, lines)) != b"":
+        while (data := await _next_read(source, lines)) != b"":
             lines.feed(data)
             tail.feed(data)
     except trio.ClosedResourceError:
         return
     except trio.Cancelled:
-        for _ in range(LAST_READS):
-            if not (rest := _read(fd)):
-                break
-            lines.feed(rest)
-            tail.feed(rest)
+        with trio.move_on_after(LAST_PATIENCE, shield=True):  # only a stream is waited for
+            for _ in range(LAST_READS):
+                if not (rest := await _last_read(source)):
+                    break
+                lines.feed(rest)
+                tail.feed(rest)
         raise
     finally:
         lines.finish()
 
 
-async def _next_read(fd: int, lines: _LineLog) -> bytes:
+async def _next_read(source: int | trio.abc.ReceiveStream, lines: _LineLog) -> bytes:
     while True:
+        data: bytes | None = None
         with trio.move_on_at(lines.summary_due) as until_due:
-            await trio.lowlevel.wait_readable(fd)
+            if isinstance(source, int):
+                await trio.lowlevel.wait_readable(source)
+            else:
+                data = bytes(await source.receive_some(READ_SIZE))
         if until_due.cancelled_caught:
             lines.summarise()
-        elif (data := _read(fd)) is not None:
+        elif isinstance(source, int):
+            data = _read(source)
+        if data is not None:
             return data
+
+
+async def _last_read(source: int | trio.abc.ReceiveStream) -> bytes | None:
+    return _read(source) if isinstance(source, int) else bytes(await source.receive_some(READ_SIZE))
 
 
 def _read(fd: int) -> bytes | None:

@@ -10,6 +10,7 @@ from capdag.wire import DEFAULT_LIMITS, Limits
 
 from .bytelink import READ_SIZE, ByteLink, LinkEnd
 from .outbox import StreamOutbox
+from .tls import in_words
 
 _LAST_READS = 0.5
 """Seconds that the reader has after a write has failed, if it does not end by itself."""
@@ -28,6 +29,7 @@ class StreamLink(ByteLink):
         super().__init__(name, StreamOutbox(stream), limits)
         self._stream = stream
         self._close_stream = close
+        self._read_all = trio.Event()
 
     def _close(self) -> None:
         self._close_stream()
@@ -38,12 +40,23 @@ class StreamLink(ByteLink):
         await trio.sleep(_LAST_READS)
         self._finish(LinkEnd.BROKEN, f"writing failed: {self._outbox.error}")
 
+    async def read_rest(self) -> None:
+        """Wait until the reader has come to the end, and not for long."""
+        with trio.move_on_after(_LAST_READS):
+            await self._read_all.wait()
+
     async def _read(self) -> None:
+        try:
+            await self._read_frames()
+        finally:
+            self._read_all.set()
+
+    async def _read_frames(self) -> None:
         while self._end is None:
             try:
                 data = await self._stream.receive_some(READ_SIZE)
             except trio.BrokenResourceError as error:
-                self._finish(LinkEnd.BROKEN, f"reading failed: {error.__cause__ or error}")
+                self._finish(LinkEnd.BROKEN, f"reading failed: {in_words(error.__cause__ or error)}")
                 return
             if data:
                 self._take(bytes(data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -112,11 +113,19 @@ def _parameters(settings: Settings, facts: ModelFacts) -> xllamacpp.CommonParams
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    if sys.platform != "linux":
+        raise CartridgeError(
+            "MODEL_LOAD_FAILED",
+            "the llama.cpp cartridge shuts its engine off by means that only Linux has: run it there",
+            AttributionClass.ENVIRONMENT,
+            {"retryable": False},
+        )
+    else:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

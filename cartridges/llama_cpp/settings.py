@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -28,7 +29,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def engine_threads(self) -> int:
         """Threads that compute. With all cores busy in it, llama.cpp's barriers stall whenever a neighbour runs."""
-        return self.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+        return self.threads or max(1, _cores() - 1)
+
+
+def _cores() -> int:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))  # a container may have fewer than the machine
+    else:  # noqa: RET505 - type checkers know which branch is for which system
+        return os.cpu_count() or 1
 
 
 def read_settings(table: Mapping[str, Any]) -> Settings:
