@@ -13,6 +13,8 @@ import trio
 from capdag.config import Config
 from capdag.host import HostRuntime
 from capdag.transport import ByteLink
+from capdag.transport.background import background
+from capdag.transport.strangers import Hush
 
 from ._admin import LocalAdmin
 from ._doors import Doors
@@ -25,6 +27,9 @@ from ._roster import Roster, read_roster
 from ._run import open_run
 from ._settings import checked_models_folder, host_settings
 from ._signals import run_until_signal
+
+TURNED_AWAY_INTERVAL = 60.0
+"""Seconds between two lines about engines that are turned away: each comes again and again."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +80,7 @@ class Seat:
         self._free = trio.Event()
         self._free.set()
         self._closed = False
+        self._hush = Hush(TURNED_AWAY_INTERVAL)
 
     async def serve(self, link: ByteLink) -> None:
         """Serve the engine at the far end of a link until that ends; one too many is turned away."""
@@ -82,18 +88,27 @@ class Seat:
             link.close()
             return
         if self._engine is not None:
-            _log.warning("an engine at %s is turned away: that at %s is attached", link.name, self._engine.name)
-            link.close()
+            self._turn_away(link, self._engine)
             return
         self._engine, self._free = link, trio.Event()
-        _log.info("an engine is attached at %s", link.name)
         try:
-            await link.run(self._host.attach_relay(link))
+            async with background(partial(_tell, link)):
+                await link.run(self._host.attach_relay(link))
         finally:
             self._engine = None
             self._free.set()
+        if not link.heard.is_set():  # no engine then, and it was not told of
+            return
         warm = self._host.settings.keep_warm
         _log.info("the engine at %s has gone: %s; cartridges are kept warm for %g s", link.name, link.reason, warm)
+
+    def _turn_away(self, link: ByteLink, engine: ByteLink) -> None:
+        if self._hush.passes(None):
+            _log.warning(
+                "an engine at %s is turned away: that at %s is attached%s",
+                link.name, engine.name, self._hush.rest(None),
+            )  # fmt: skip
+        link.close()
 
     async def free(self) -> None:
         """Wait until no engine is attached."""
@@ -102,3 +117,9 @@ class Seat:
     def close(self) -> None:
         """Take no further engine: the host shuts down."""
         self._closed = True
+
+
+async def _tell(link: ByteLink) -> None:
+    """Tell of an engine once it has said something: before that it may be a stranger, or refuse this host."""
+    await link.heard.wait()
+    _log.info("an engine is attached at %s", link.name)

@@ -13,6 +13,7 @@ import msgspec
 from capdag.errors import ConfigError
 
 from .addresses import Address, Scheme
+from .tls import TlsContext
 from .tokens import Token
 
 
@@ -30,22 +31,24 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     token: Token | None = None
     insecure: bool = False
 
-    def server_context(self) -> ssl.SSLContext:
+    def server_context(self) -> TlsContext:
         """Return the TLS settings of a listening side: with `tls_ca`, a client certificate is needed.
 
         Raises ConfigError for files that are missing, cannot be read or do not fit each other.
         """
         if self.tls_cert is None or self.tls_key is None:
             raise ConfigError("listening with TLS needs a certificate and its key: give --tls-cert and --tls-key")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = TlsContext(ssl.PROTOCOL_TLS_SERVER)
         self._load(context)
         if self.tls_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    def client_context(self) -> ssl.SSLContext:
+    def client_context(self) -> TlsContext:
         """Return the TLS settings of a dialling side. Raises ConfigError as `server_context` does."""
-        context = ssl.create_default_context() if self.tls_ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = TlsContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.tls_ca is None:
+            context.load_default_certs()
         self._load(context)
         return context
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from .bytelink import ByteLink, LinkEnd
 from .credentials import Credentials
 from .sockets import SocketError, connect_unix, stream_link, watch_peer
 from .streamlink import StreamLink
+from .tls import REFUSED, TlsContext, in_words, shake_hands
 from .websocket import TROUBLE, Carrier, peers_tasks, shake_as_client
 
 Use = Callable[[ByteLink], Awaitable[None]]
@@ -25,7 +25,14 @@ Use = Callable[[ByteLink], Awaitable[None]]
 
 
 class RefusedLinkError(SocketError):
-    """Somebody is there, but no link came about: it will not by itself."""
+    """Somebody is there, but no link came about: it will not by itself.
+
+    `kind` is the same for errors that differ only in what the other side has sent.
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class LinkTimes(NamedTuple):
@@ -66,11 +73,11 @@ class _Attempt:
             await self._open(use)
         except TROUBLE as error:
             if self._link is None:
-                raise RefusedLinkError(f"{self._address} {_refusal(error)}") from None
+                raise RefusedLinkError(f"{self._address} {_refusal(error)}", _kind(error)) from None
             self._link.fail(str(error))
         link = self._link
         if link is not None and not link.heard.is_set() and link.end is not LinkEnd.CLOSED:
-            raise RefusedLinkError(f"{self._address} sent no frame ({link.reason}): {_SILENT}")
+            raise _silent(self._address, link)
 
     async def _open(self, use: Use) -> None:
         async with peers_tasks() as nursery:
@@ -78,7 +85,7 @@ class _Attempt:
                 self._link = await self._shake(nursery)
             if self._link is None:
                 limit = f"{self._times.handshake:g} s"
-                raise RefusedLinkError(f"{self._address} did not answer the opening handshake in {limit}")
+                raise RefusedLinkError(f"{self._address} did not answer the opening handshake in {limit}", "late")
             nursery.start_soon(hear_first, self._link, self._times)
             await use(self._link)
 
@@ -91,9 +98,7 @@ class _Attempt:
         watch_peer(stream.socket, self._times.silence)
         carrier: Carrier = stream
         if address.is_encrypted:
-            context = self._context()
-            carrier = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
-            await carrier.do_handshake()
+            carrier = await shake_hands(stream, self._context(), address.host)
         if address.is_websocket:
             messages = await shake_as_client(nursery, carrier, address, token)
             nursery.start_soon(messages.keep_alive, self._times.silence, close)
@@ -102,7 +107,7 @@ class _Attempt:
             await carrier.send_all(token.preamble)
         return stream_link(stream, name) if carrier is stream else StreamLink(name, carrier, close=close)
 
-    def _context(self) -> ssl.SSLContext:
+    def _context(self) -> TlsContext:
         """Return the TLS settings by the files as they are now: they may have been renewed, or be so just now."""
         try:
             return self._credentials.client_context()
@@ -138,16 +143,22 @@ def _refusal(error: BaseException) -> str:
     """Say what came in place of a link, in words that follow the address."""
     if isinstance(error, ConnectionRejected):
         return f"refused the link: {_REFUSALS.get(error.status_code, f'HTTP status {error.status_code}')}"
-    return f"ended the opening handshake: {_why(error)}"
+    why = in_words(error.__cause__ or error)
+    return f"sent no frame: {why}" if REFUSED in why else f"ended the opening handshake: {why}"
 
 
-def _why(error: BaseException) -> str:
-    cause = error.__cause__
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted ({cause.verify_message}): is --tls-ca the one that signed it?"
-    if isinstance(cause, ssl.SSLError) and cause.reason:
-        return f"{cause.reason.lower().replace('_', ' ')}; does it speak TLS, and does it know this side's certificate?"
-    return str(cause or error)
+def _kind(error: BaseException) -> str:
+    """Return what kind of error ended the opening handshake, without what the other side has sent."""
+    cause = error.__cause__ or error
+    if isinstance(error, ConnectionRejected):
+        return f"HTTP status {error.status_code}"
+    return in_words(cause) if isinstance(cause, OSError) else type(cause).__name__
+
+
+def _silent(address: Address, link: ByteLink) -> RefusedLinkError:
+    if REFUSED in link.reason:
+        return RefusedLinkError(f"{address} sent no frame: {link.reason}", link.reason)
+    return RefusedLinkError(f"{address} sent no frame ({link.reason}): {_SILENT}", str(link.end))
 
 
 async def hear_first(link: ByteLink, times: LinkTimes) -> None:

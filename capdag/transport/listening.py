@@ -17,6 +17,7 @@ from .dialling import LinkTimes, Use, hear_first
 from .sockets import SocketError, UnixListener, stream_link, watch_peer
 from .strangers import Strangers, Wrong
 from .streamlink import StreamLink
+from .tls import in_words, is_about_certificates, shake_hands
 from .tokens import PREAMBLE_SIZE, Token
 from .websocket import TROUBLE, Carrier, RefusedError, peers_tasks, shake_as_server
 
@@ -101,8 +102,7 @@ class Doorway:
         watch_peer(stream.socket, self._times.silence)
         carrier: Carrier = stream
         if self._tls is not None:
-            carrier = trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
-            await carrier.do_handshake()
+            carrier = await shake_hands(stream, self._tls)
         if self.address.is_websocket:
             messages = await shake_as_server(nursery, carrier, self.address, self._token)
             nursery.start_soon(messages.keep_alive, self._times.silence, close)
@@ -136,7 +136,9 @@ class _Visit:
             strangers.turn_away(self._who, error.wrong)
         except TROUBLE as error:
             if self._link is None:
-                strangers.turn_away(self._who, Wrong.HANDSHAKE, str(error.__cause__ or error))
+                cause = error.__cause__ or error
+                wrong = Wrong.CERTIFICATE if is_about_certificates(cause) else Wrong.HANDSHAKE
+                strangers.turn_away(self._who, wrong, in_words(cause))
             else:
                 self._link.fail(str(error))
         finally:

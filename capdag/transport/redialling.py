@@ -84,20 +84,20 @@ class Dialler:
                 await dial(self.address, self._credentials, self._times, connected)
             except RefusedLinkError as error:
                 self._complain_at = -math.inf
-                self._note_failure(str(error))
+                self._note_failure(str(error), error.kind)
             except SocketError as error:
-                self._note_failure(str(error))
+                self._note_failure(str(error), str(error))
             else:
                 self._note_end(trio.current_time() - began)
             self.state = DialState.PAUSING
             await trio.sleep(self._pause())
 
-    def _note_failure(self, trouble: str) -> None:
+    def _note_failure(self, trouble: str, kind: str) -> None:
         self._failed_in_a_row += 1
         self._trouble = trouble
-        if trouble != self._told and trio.current_time() >= self._complain_at:
+        if kind != self._told and trio.current_time() >= self._complain_at:
             _log.warning("%s (trying on)", trouble)
-            self._told = trouble
+            self._told = kind
 
     def _note_end(self, lasted: float) -> None:
         self._trouble, self._told = "", ""

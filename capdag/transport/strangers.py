@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
+from collections.abc import Hashable
 from enum import StrEnum
 
 import trio
 
 LOG_INTERVAL = 10.0
-"""Seconds between two lines about strangers at one address."""
+"""Seconds between two lines about strangers of one kind at one address."""
 
 log = logging.getLogger("capdag.links")
 
@@ -22,10 +23,33 @@ class Wrong(StrEnum):
     DESCRIPTORS = "no descriptor was left"
     LATE = "the opening handshake took too long"
     HANDSHAKE = "the opening handshake failed"
+    CERTIFICATE = "a certificate is not accepted"
     TOKEN = "it did not show the right token"  # noqa: S105 - a reason
     PATH = "it asked for another path"
     SILENT = "it sent no frame in time"
     GARBAGE = "what it sent first is no frame"
+
+
+class Hush:
+    """Says which lines of a log may be written: of each kind one in `interval` seconds."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._quiet_until: dict[Hashable, float] = {}
+        self._unlogged: Counter[Hashable] = Counter()
+
+    def passes(self, kind: Hashable) -> bool:
+        """Return whether a line of `kind` may be written now."""
+        if trio.current_time() < self._quiet_until.get(kind, -math.inf):
+            self._unlogged[kind] += 1
+            return False
+        self._quiet_until[kind] = trio.current_time() + self._interval
+        return True
+
+    def rest(self, kind: Hashable) -> str:
+        """Return what a line that may be written says of those before it, and count anew."""
+        unlogged = self._unlogged.pop(kind, 0)
+        return f" ({unlogged} others since the last line of this kind)" if unlogged else ""
 
 
 class Strangers:
@@ -33,21 +57,15 @@ class Strangers:
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._quiet_until = -math.inf
-        self._unlogged = 0
+        self._hush = Hush(LOG_INTERVAL)
         self.counts: Counter[Wrong] = Counter()
 
     def turn_away(self, who: str, wrong: Wrong, detail: str = "") -> None:
-        """Count a connection, and log it unless another was logged just now."""
+        """Count a connection, and log it unless another of its kind was logged just now."""
         self.counts[wrong] += 1
-        if trio.current_time() < self._quiet_until:
-            self._unlogged += 1
-            return
-        more = f" ({self._unlogged} others since the last line of this kind)" if self._unlogged else ""
-        shown = f"{wrong}: {detail[:200]}" if detail else wrong
-        log.warning("%s: a connection of %s was turned away: %s%s", self._where, who, shown, more)
-        self._quiet_until = trio.current_time() + LOG_INTERVAL
-        self._unlogged = 0
+        if self._hush.passes(wrong):
+            shown = f"{wrong}: {detail[:200]}" if detail else wrong
+            log.warning("%s: a connection of %s was turned away: %s%s", self._where, who, shown, self._hush.rest(wrong))
 
     def snapshot(self) -> dict[str, int]:
         """Return how many were turned away, by reason."""

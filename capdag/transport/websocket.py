@@ -150,6 +150,7 @@ class _Carried(trio.abc.Stream):
         self._stream = stream
         self._outbox = StreamOutbox(stream)
         self._ended = trio.Event()
+        self._trouble: BaseException | None = None
 
     async def run(self) -> None:
         """Write what is queued until the stream breaks."""
@@ -179,7 +180,8 @@ class _Carried(trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         try:
             data = await self._stream.receive_some(max_bytes)
-        except trio.BrokenResourceError:
+        except trio.BrokenResourceError as error:
+            self._trouble = error.__cause__
             self._ended.set()
             raise
         if not data:
@@ -193,8 +195,9 @@ class _Carried(trio.abc.Stream):
     async def fail_at_end(self) -> None:
         """Wait for the end, and raise BrokenResourceError."""
         await self._ended.wait()
-        self._check()
-        raise trio.BrokenResourceError("the connection was closed")
+        if self._trouble is None:
+            self._check()
+        raise trio.BrokenResourceError("the connection was closed") from self._trouble
 
 
 async def shake_as_client(

@@ -129,9 +129,15 @@ def test_a_second_engine_is_turned_away(tmp_path: Path) -> None:
             second.connect(str(path))
             second.settimeout(10)
             assert second.recv(1) == b""
+            with socket.socket(socket.AF_UNIX) as third:
+                third.connect(str(path))
+                third.settimeout(10)
+                assert third.recv(1) == b""
         host.wait_for("turned away")
         host.send(signal.SIGINT)
         assert host.ended(10) == 0, host.output
+    assert host.output.count("turned away") == 1
+    assert "an engine is attached" not in host.output  # none has said a word
 
 
 @pytest.mark.parametrize("arguments", [["host", "--listen"], ["gateway", "--port", "0", "--accept"]])

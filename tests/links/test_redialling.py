@@ -79,6 +79,26 @@ async def test_one_that_refuses_is_told_of_at_once(
     assert "sent no frame (the other side closed the link): it may serve another already" in message
 
 
+async def test_what_each_refusal_has_of_its_own_is_not_told_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    """K19: a server of another protocol greets each time with other bytes."""
+
+    async def run(link: ByteLink) -> None:
+        await link.run(End())
+
+    with UnixListener(tmp_path / "a.sock") as listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dialler(listener.path).keep, run)
+            for greeting in (b"SSH-2.0-OpenSSH_9.6 ", b"220 mail.example ESMTP ", b"RFB 003.008 or so\n"):
+                with await listener.accept() as sock:
+                    sock.send(greeting)
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+    (message,) = caplog.messages
+    assert "sent no frame" in message
+
+
 async def test_pauses_grow_to_a_limit_and_differ_between_two_that_lost_one_peer(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -15,6 +15,7 @@ from capdag.transport import Address, ByteLink, Credentials, SocketError, Token,
 from capdag.transport import listening as listening_module
 from capdag.transport.dialling import LinkTimes, dial
 from capdag.transport.strangers import LOG_INTERVAL, Strangers, Wrong
+from capdag.transport.tls import in_words
 from capdag.transport.tokens import PREAMBLE_MARK, PREAMBLE_SIZE
 from tests.links.kinds import QUICK, TOKEN, certificates, credentials, doorway, way
 from tests.links.test_kinds import PATIENCE, End, chunk
@@ -87,17 +88,43 @@ async def test_without_a_certificate_of_our_ca_nobody_comes_in(kind: str, who: s
         dialling = Credentials(tls_ca=certificates().ca, token=TOKEN)
     else:
         dialling = credentials("stranger", token=True)
-    _, counts = await refused(kind, dialling)
-    assert counts == {"handshake": 1}
+    text, counts = await refused(kind, dialling)
+    assert counts == {"certificate": 1}
+    assert "this side's certificate is not accepted: " in text
+    assert ("wants one (--tls-cert)" if who == "nobody" else "is not signed by the CA") in text
 
 
 @pytest.mark.parametrize("kind", ["tls", "wss"])
 async def test_a_listening_side_whose_certificate_is_not_known_gets_no_frame(kind: str) -> None:
     """K4."""
     text, counts = await refused(kind, credentials("client", token=True), credentials("stranger", token=True))
-    assert counts == {"handshake": 1}
+    assert counts == {"certificate": 1}
     assert "its certificate is not accepted" in text
     assert "is --tls-ca the one that signed it?" in text
+
+
+@pytest.mark.parametrize(
+    ("verify_code", "remedy"),
+    [
+        (10, "has expired: renew it"),
+        (62, "dial a name that is in it"),
+        (64, "dial a name that is in it"),
+        (20, "--tls-ca"),
+    ],
+)
+def test_the_remedy_for_a_certificate_is_the_one_for_its_fault(verify_code: int, remedy: str) -> None:
+    error = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed (_ssl.c:1006)")
+    error.verify_code, error.verify_message = verify_code, "as OpenSSL has it"
+    assert remedy in in_words(error)
+    assert "_ssl.c" not in in_words(error)
+
+
+async def test_a_host_dialled_by_a_name_that_its_certificate_has_not() -> None:
+    """K4."""
+    async with doorway(way("tls")._replace(address="tls:0.0.0.0:0"), nothing_comes) as (door, address):
+        with pytest.raises(SocketError, match=r"is for another name .*: dial a name that is in it"):
+            await dial(address._replace(host="127.0.0.2"), credentials("client"), QUICK, End().use)
+        await until(lambda: door.strangers.snapshot())
 
 
 TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 600
@@ -182,15 +209,16 @@ async def test_the_log_of_strangers_is_bounded(
     strangers = Strangers("tcp:127.0.0.1:7070")
     for _ in range(1_000):
         strangers.turn_away("192.0.2.1:5", Wrong.TOKEN)
+    strangers.turn_away("192.0.2.2:5", Wrong.HANDSHAKE, "what it sends is not TLS")
     await trio.sleep(LOG_INTERVAL)
-    strangers.turn_away("192.0.2.2:5", Wrong.HANDSHAKE, "wrong version number")
-    first, second = caplog.messages
+    strangers.turn_away("192.0.2.2:5", Wrong.TOKEN)
+    first, second, third = caplog.messages
     assert first == "tcp:127.0.0.1:7070: a connection of 192.0.2.1:5 was turned away: it did not show the right token"
-    assert second.endswith(
-        "of 192.0.2.2:5 was turned away: the opening handshake failed: wrong version number"
-        " (999 others since the last line of this kind)"
+    assert second.endswith("the opening handshake failed: what it sends is not TLS")
+    assert third.endswith(
+        "of 192.0.2.2:5 was turned away: it did not show the right token (999 others since the last line of this kind)"
     )
-    assert strangers.snapshot() == {"token": 1_000, "handshake": 1}
+    assert strangers.snapshot() == {"token": 1_001, "handshake": 1}
 
 
 async def test_without_a_token_the_bytes_are_those_of_the_frames_alone() -> None:
