@@ -54,7 +54,8 @@ class Cartridge:
     `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
     `cancelling` counts the rows that are cancelled and have not ended, `crashes` the processes in a row that died of
-    their own and had answered nothing. `desired` are the pool sizes asked of it, `desired_due` while the next probe is
+    their own and had answered nothing. `resting`: it was stopped for having nothing to do. `restarts` counts the starts
+    after any other end. `desired` are the pool sizes asked of it, `desired_due` while the next probe is
     to carry them. `heard`: something came since the last probe. `attached`: it runs already, and is gone for good with
     its link. `retired_at`: since when it is not wanted any more.
     """
@@ -92,7 +93,8 @@ class Cartridge:
         self.muted = False
         self.cancelling = 0
         self.pid: int | None = None
-        self.starts = 0
+        self._has_run = self.resting = False
+        self.restarts = 0
         self.failed_starts = 0
         self.crashes = 0
         self.not_before = 0.0
@@ -104,6 +106,13 @@ class Cartridge:
     def move(self, event: Event) -> None:
         """Take one step of the life table."""
         self.state = move(self.state, event)
+
+    def begin(self) -> None:
+        """Note that a process of it is started."""
+        self.move(Event.START)
+        if self._has_run and not self.resting:
+            self.restarts += 1
+        self._has_run, self.resting = True, False
 
     def adopt(self, manifest: Manifest, pools: Mapping[str, PoolState]) -> None:
         """Take what the process says it is in place of what was known before."""
@@ -154,6 +163,11 @@ class Cartridge:
         self.failed_starts = self.crashes = 0
         self.not_before, self.trouble = 0.0, None
 
+    def _told_state(self) -> str:
+        if self.retired_at is not None:
+            return "retiring"
+        return "idle" if self.resting and self.state is State.DEAD else self.state.value
+
     def _told_trouble(self, now: float) -> str | None:
         if self.trouble is None:
             return None
@@ -164,12 +178,12 @@ class Cartridge:
         """Return what an operator sees, as JSON values; times in seconds."""
         return {
             "id": self.id,
-            "state": self.state.value if self.retired_at is None else "retiring",
+            "state": self._told_state(),
             "pid": self.pid,
             "active": sum(1 for row in self.rows.values() if not row.queued),
             "waiting": sum(1 for row in self.rows.values() if row.queued),
             "calls": len(self.calls),
-            "restarts": max(0, self.starts - 1),
+            "restarts": self.restarts,
             "failed_starts": self.failed_starts,
             "crashes": self.crashes,
             "pause": max(0.0, self.not_before - now),

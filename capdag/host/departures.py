@@ -56,7 +56,10 @@ class Departures:
         cartridge.rest()
         if not settled and (session.was_stopped or self._x.closing is not None):
             log.info("cartridge %r was stopped: it %s", cartridge.id, end.status)
+            if cartridge.resting:
+                cartridge.last_exit = None
             return
+        cartridge.resting = False
         if end.is_crash:
             cartridge.crashes += 1
             self._pause(cartridge, cartridge.crashes - 1)  # the first is no habit

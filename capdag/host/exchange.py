@@ -125,8 +125,7 @@ class Exchange:
 
     def start(self, cartridge: Cartridge) -> None:
         """Have the process of a cartridge started."""
-        cartridge.move(Event.START)
-        cartridge.starts += 1
+        cartridge.begin()
         self.launch(cartridge)
 
     def offer_caps(self, cartridge: Cartridge) -> None:

@@ -111,6 +111,7 @@ class Health:
             self._retire(cartridge, cartridge.port)
         elif now >= self._idle_deadline(cartridge):
             log.info("cartridge %r is stopped after %.3g s without work", cartridge.id, now - cartridge.idle_since)
+            cartridge.resting = True
             cartridge.port.stop()
 
     def _beat(self, cartridge: Cartridge, heartbeat: Heartbeat, now: float) -> None:

@@ -54,7 +54,7 @@ def _stats(cartridge: Cartridge) -> dict[str, Any]:
         "memory_footprint_mb": _count(reported, "footprint_mb"),
         "memory_rss_mb": _count(reported, "rss_mb"),
         "last_heartbeat_unix_seconds": None if cartridge.beat_at_unix is None else int(cartridge.beat_at_unix),
-        "restart_count": max(0, cartridge.starts - 1),
+        "restart_count": cartridge.restarts,
         "protocol_drops_total": _count(reported, "drops_total"),
         "pools": {name: state.as_json() for name, state in _pools(cartridge).items()},
     }

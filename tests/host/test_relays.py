@@ -95,7 +95,7 @@ async def test_processes_are_kept_warm_for_a_set_time_only() -> None:
         await trio.sleep(0.4)
         assert it.cartridge()["pid"] == pid  # with a relay nothing is stopped for being idle
         relay.link.close()
-        await relay.until(lambda: it.state() == "dead")
+        await relay.until(lambda: it.state() == "idle")
         relay = await another(it, "local", nursery)
         assert await relay.call(GOOD).body(b"y").succeeded() == b"y"
         assert it.cartridge()["pid"] != pid
