@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from capdag.errors import CapdagError
 from capdag.urn import CapUrn, UrnError
 
 from ._folders import admin_socket, admin_sockets, where_sockets_are
-from ._query import LOCAL, NoServerError, ask_ps, ask_reload, ask_reset, something_listens
+from ._query import LOCAL, NoAnswerError, NoServerError, ask_ps, ask_reload, ask_reset, something_listens, title
 
 _COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "POOLS", "LAST TROUBLE")
 
@@ -42,34 +43,53 @@ def ps(port: int | None, as_json: bool, reset: str | None, reload: bool) -> None
       capdag ps --reset llama-cpp/smollm2-135m-instruct
       capdag ps --reload
     """
-    servers = _servers(port)
-    if reset is not None:
-        _reset(servers, reset)
-    elif reload:
-        _reload(servers)
-    elif as_json:
-        click.echo(json.dumps(servers, indent=2))
-    else:
-        _show(servers)
+    servers, silent = _servers(port)
+    with _telling(silent):
+        if reset is not None:
+            _reset(servers, reset)
+        elif reload:
+            _reload(servers)
+        elif as_json:
+            click.echo(json.dumps(servers, indent=2))
+        else:
+            _show(servers)
 
 
-def _servers(port: int | None) -> Answers:
-    """Return what each server runs, or only that of a port with the host processes that it reaches.
+def _servers(port: int | None) -> tuple[Answers, Sequence[str]]:
+    """Return what each server runs, or only that of a port with the host processes that it reaches, and a line for
+    each that does not answer.
 
-    A socket that a killed server left is passed over. Raises NoServerError if there is none.
+    A socket that a killed server left is passed over. Raises NoServerError if there is none, NoAnswerError if none
+    answers.
     """
-    found = {}
+    found, silent = {}, {}
     for path in admin_sockets():
         try:
             found[path.stem] = ask_ps(path)
         except NoServerError:
             continue
+        except NoAnswerError as error:
+            silent[path.stem] = str(error)
     if port is not None:
         reached = _gateways(found)
         found = {name: answer for name, answer in found.items() if reached.get(name, name) == str(port)}
+        silent = {name: line for name, line in silent.items() if name == str(port)}
     if not found:
-        raise NoServerError(_nothing_found(port))
-    return found
+        raise NoAnswerError("\n".join(silent.values())) if silent else NoServerError(_nothing_found(port))
+    return found, list(silent.values())
+
+
+@contextmanager
+def _telling(silent: Sequence[str]) -> Iterator[None]:
+    """Raise NoAnswerError after what was to be done with the others, if some servers did not answer."""
+    try:
+        yield
+    except CapdagError as error:
+        if not silent:
+            raise
+        raise CapdagError("\n".join([str(error), *silent])) from None
+    if silent:
+        raise NoAnswerError("\n".join(silent))
 
 
 def _nothing_found(port: int | None) -> str:
@@ -86,12 +106,12 @@ def _nothing_found(port: int | None) -> str:
 def _reset(servers: Answers, name: str) -> None:
     hosts = {server: answer["host"] for server, answer in servers.items() if "host" in answer}
     if not hosts:
-        raise CapdagError(f"no host process answers for {' or '.join(map(_title, servers))}: is it starting?")
+        raise CapdagError(f"no host process answers for {' or '.join(map(title, servers))}: is it starting?")
     refusals = {server: ask_reset(admin_socket(server), name) for server in hosts}
     done = [server for server, refusal in refusals.items() if refusal is None]
     if not done:
         reached = _gateways(servers)
-        texts = (f"{_title(reached.get(server, server))}: {refusal}" for server, refusal in refusals.items())
+        texts = (f"{title(reached.get(server, server))}: {refusal}" for server, refusal in refusals.items())
         raise CapdagError("; ".join(texts))
     cartridges = [cartridge for server in done for cartridge in hosts[server]["cartridges"]]
     untold = any(cartridge["id"] == name and not cartridge["caps"] for cartridge in cartridges)
@@ -101,15 +121,15 @@ def _reset(servers: Answers, name: str) -> None:
 def _reload(servers: Answers) -> None:
     hosts = [server for server, answer in servers.items() if "host" in answer]
     if not hosts:
-        raise CapdagError(f"no host process answers for {' or '.join(map(_title, servers))}: is it starting?")
-    answers = {_title(server): ask_reload(admin_socket(server)) for server in hosts}
-    for title, answer in answers.items():
+        raise CapdagError(f"no host process answers for {' or '.join(map(title, servers))}: is it starting?")
+    answers = {title(server): ask_reload(admin_socket(server)) for server in hosts}
+    for server, answer in answers.items():
         if not isinstance(answer, str):
-            click.echo(f"{title}: {_changes(answer)}")
+            click.echo(f"{server}: {_changes(answer)}")
             for notice in answer["notices"]:
                 click.echo(f"  {notice}")
     refusals = [
-        f"{title} has changed nothing: {answer}" for title, answer in answers.items() if isinstance(answer, str)
+        f"{server} has changed nothing: {answer}" for server, answer in answers.items() if isinstance(answer, str)
     ]
     if refusals:
         raise CapdagError("\n".join(refusals))
@@ -133,7 +153,7 @@ def _show(servers: Answers) -> None:
         rows = [row for host in near if "host" in host for row in _host_rows(host["host"])]
         far = {host: facts for host, facts in _hosts(answer).items() if _id(facts) not in halves}
         rows += [row for host, facts in far.items() for row in _far_rows(host, facts)]
-        click.echo(_title(name))
+        click.echo(title(name))
         _print(_COLUMNS, rows)
         queue = list(_queue_rows(answer))
         if queue:
@@ -187,10 +207,6 @@ def _queue_rows(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for cap, line in answer.get("switch", {}).get("queue", {}).get("lines", {}).items():
         state = "no host offers it" if line["outage"] else ""
         yield (cap, str(line["waiting"]), f"{line['longest_wait_ms'] / 1000:.1f} s", state)
-
-
-def _title(server: str) -> str:
-    return f"port {server}" if server.isdigit() else server
 
 
 def _print(columns: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from importlib.metadata import Distribution
@@ -159,6 +160,21 @@ def test_ps_without_a_server_says_so(arguments: list[str], tmp_path: Path, monke
     assert "Error: no server of this user runs" in result.output
     assert f"with its socket in {tmp_path}/capdag (chosen by XDG_RUNTIME_DIR)" in result.output
     assert "start one with capdag serve" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["ps"], ["ps", "--port", "7"], ["ps", "--reload"]])
+def test_ps_names_a_server_that_does_not_answer(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("capdag.cli._query.PATIENCE", 0.1)
+    (tmp_path / "capdag").mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(tmp_path / "capdag" / "7.sock"))
+        frozen.listen()
+        result = _run(*arguments)
+    assert result.exit_code == 1
+    assert f"Error: port 7 (pid {os.getpid()}) did not answer in 0.1 s" in result.output
 
 
 def test_the_public_package_beside_us_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
