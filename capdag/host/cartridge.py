@@ -54,8 +54,8 @@ class Cartridge:
     `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
     `cancelling` counts the rows that are cancelled and have not ended, `crashes` the processes in a row that died of
-    their own and had answered nothing. `resting`: it was stopped for having nothing to do. `restarts` counts the starts
-    after any other end. `desired` are the pool sizes asked of it, `desired_due` while the next probe is
+    their own and had answered nothing. `resting`: it was stopped for having nothing to do. `has_run`: it was started
+    before. `restarts` counts the starts after any other end. `desired` are the pool sizes asked of it, `desired_due` while the next probe is
     to carry them. `heard`: something came since the last probe. `attached`: it runs already, and is gone for good with
     its link. `retired_at`: since when it is not wanted any more.
     """
@@ -93,7 +93,7 @@ class Cartridge:
         self.muted = False
         self.cancelling = 0
         self.pid: int | None = None
-        self._has_run = self.resting = False
+        self.has_run = self.resting = False
         self.restarts = 0
         self.failed_starts = 0
         self.crashes = 0
@@ -110,9 +110,9 @@ class Cartridge:
     def begin(self) -> None:
         """Note that a process of it is started."""
         self.move(Event.START)
-        if self._has_run and not self.resting:
+        if self.has_run and not self.resting:
             self.restarts += 1
-        self._has_run, self.resting = True, False
+        self.has_run, self.resting = True, False
 
     def adopt(self, manifest: Manifest, pools: Mapping[str, PoolState]) -> None:
         """Take what the process says it is in place of what was known before."""

@@ -31,7 +31,6 @@ from capdag.wire.blocks import Parcel
 
 from .cartridge import Cartridge
 from .debt import Backlog, Debt
-from .lifecycle import Event
 from .rows import IncomingRow, OutgoingRow, RowKey
 from .settings import HostSettings
 

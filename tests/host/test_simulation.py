@@ -172,7 +172,7 @@ async def test_every_request_gets_one_terminal_and_nothing_remains(
             for cartridge in host._roster:
                 assert (cartridge.rows, cartridge.calls, cartridge.cancelling) == ({}, {}, 0)
                 assert not cartridge.waiting
-                assert cartridge.starts
+                assert cartridge.has_run
             if not misdeeds:
                 assert host.snapshot()["protocol"]["drops"]["by_reason"].keys() <= {"cancelled"}
         assert switch.snapshot()["requests"]["active"] == []
