@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from difflib import get_close_matches
 from enum import StrEnum
 from ipaddress import ip_address
@@ -115,6 +116,8 @@ def _wrong(text: str, scheme: Scheme, why: str) -> AddressError:
 
 
 def _socket_path(path: str) -> str:
+    if not hasattr(socket, "AF_UNIX"):
+        raise AddressError(f"unix:{path}: this system has no unix sockets; use tcp:127.0.0.1:PORT")
     size = len(os.fsencode(path))
     if size > _LONGEST_SOCKET_PATH:
         raise AddressError(

@@ -1,4 +1,4 @@
-"""Windows and macOS (acceptance of Platforms): bytes stay bytes, trees end whole, spawning works beside busy threads.
+"""Windows and macOS: bytes stay bytes, trees end whole, spawning works beside busy threads.
 
 Cases run on every system unless they say for which they are.
 """
@@ -21,8 +21,12 @@ import pytest
 import trio
 import trio.testing
 
+from capdag.cli._folders import FolderError, admin_sockets
 from capdag.host import CartridgeRecord
+from capdag.trace import TraceError
+from capdag.trace.recorder import record
 from capdag.transport import (
+    AddressError,
     LinkEnd,
     StderrTail,
     StreamLink,
@@ -30,6 +34,7 @@ from capdag.transport import (
     drain_stderr,
     new_run_id,
     open_guardian,
+    parse_address,
     spawn,
 )
 from capdag.transport.guardian import _FileGuardian
@@ -181,3 +186,17 @@ async def test_where_jobs_end_processes_the_guardian_sees_to_files(
         guardian.remove_path(given_back)
     assert not ours.exists()
     assert given_back.exists()
+
+
+def test_what_windows_lacks_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("socket.AF_UNIX")
+    monkeypatch.setattr("capdag.cli._folders.HAS_UNIX_SOCKETS", False)
+    monkeypatch.setattr("capdag.trace.recorder._CAN_RECORD", False)
+    trace = tmp_path / "trace"
+    with pytest.raises(AddressError, match=r"use tcp:127\.0\.0\.1:PORT"):
+        parse_address("unix:/run/models.sock")
+    with pytest.raises(FolderError, match="GET /healthz"):
+        admin_sockets()
+    with pytest.raises(TraceError, match="leave --trace out"):
+        record(trace, ["true"], payloads=False)
+    assert not trace.exists()
