@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -184,6 +184,12 @@ class TraceConfig(_Table, frozen=True):
     payloads: bool = False
 
 
+_PATHS = {"tls_cert", "tls_key", "tls_ca", "token_file", "dir"}
+_ADDRESSES = {"hosts", "accept", "listen", "connect"}
+
+_AnyTable = TypeVar("_AnyTable", bound=_Table)
+
+
 class Config(_Table, frozen=True):
     """The whole file."""
 
@@ -196,7 +202,7 @@ class Config(_Table, frozen=True):
 
 
 def read_config(file: Path) -> Config:
-    """Read and check a configuration file.
+    """Read and check a configuration file. Paths in it that are not absolute start from its folder.
 
     Raises ConfigError with one line a mistake: the file, the key's path, the value seen and what is expected.
     """
@@ -207,7 +213,7 @@ def read_config(file: Path) -> Config:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 (byte {error.start}); save it as UTF-8 text") from None
     try:
-        return parse_config(text)
+        return _placed(parse_config(text), file.parent)
     except ConfigError as error:
         raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
 
@@ -226,6 +232,34 @@ def parse_config(text: str) -> Config:
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return config
+
+
+def _placed(config: Config, folder: Path) -> Config:
+    """Return a configuration whose relative paths start from `folder`."""
+    gateway = msgspec.structs.replace(config.gateway, links=_placed_table(config.gateway.links, folder))
+    host = msgspec.structs.replace(config.host, links=_placed_table(config.host.links, folder))
+    models, trace = _placed_table(config.models, folder), _placed_table(config.trace, folder)
+    return msgspec.structs.replace(config, gateway=gateway, host=host, models=models, trace=trace)
+
+
+def _placed_table(table: _AnyTable, folder: Path) -> _AnyTable:
+    found = given(table)
+    paths = {key: _placed_path(found[key], folder) for key in _PATHS & found.keys()}
+    places = {key: tuple(_placed_address(text, folder) for text in found[key]) for key in _ADDRESSES & found.keys()}
+    return msgspec.structs.replace(table, **paths, **places)
+
+
+def _placed_path(path: str, folder: Path) -> str:
+    return path if path.startswith("~") else str(folder / path)
+
+
+def _placed_address(address: str, folder: Path) -> str:
+    """Return one address, or several with commas between, with the paths of unix sockets placed."""
+    parts = (part.strip() for part in address.split(","))
+    return ",".join(
+        f"unix:{_placed_path(part.removeprefix('unix:'), folder)}" if part[5:] and part.startswith("unix:") else part
+        for part in parts
+    )
 
 
 def _table_mistakes(found: object, table: type[_Table], path: str) -> Iterator[str]:

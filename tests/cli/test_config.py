@@ -39,6 +39,19 @@ settings = { depth = { level = 2 } }
 """
 
 
+def test_paths_of_a_file_start_from_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "capdag.toml"
+    file.write_text(
+        '[gateway.links]\nhosts = ["unix:a.sock, unix:/b.sock", "tls:c:1"]\ntls_ca = "ca.pem"\n'
+        '[host.links]\ntoken_file = "/etc/token"\n[models]\ndir = "weights"\n[trace]\ndir = "~/traces"'
+    )
+    config = read_config(file)
+    assert config.gateway.links.hosts == (f"unix:{tmp_path}/a.sock,unix:/b.sock", "tls:c:1")
+    assert config.gateway.links.tls_ca == f"{tmp_path}/ca.pem"
+    assert config.host.links.token_file == "/etc/token"
+    assert (config.models.dir, config.trace.dir) == (f"{tmp_path}/weights", "~/traces")
+
+
 def test_no_file_is_needed() -> None:
     config = Config()
     assert (config.gateway.host, config.gateway.port, config.cartridge) == ("127.0.0.1", 8080, [])
