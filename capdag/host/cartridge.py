@@ -55,9 +55,9 @@ class Cartridge:
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
     `cancelling` counts the rows that are cancelled and have not ended, `crashes` the processes in a row that died of
     their own and had answered nothing. `resting`: it was stopped for having nothing to do. `has_run`: it was started
-    before. `restarts` counts the starts after any other end. `desired` are the pool sizes asked of it, `desired_due` while the next probe is
-    to carry them. `heard`: something came since the last probe. `attached`: it runs already, and is gone for good with
-    its link. `retired_at`: since when it is not wanted any more.
+    before. `restarts` counts the starts after any other end. `desired` are the pool sizes asked of it, `desired_due`
+    while the next probe is to carry them. `heard`: something came since the last probe. `attached`: it runs already,
+    and is gone for good with its link. `retired_at`: since when it is not wanted any more.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ import os
 from enum import Enum, auto
 
 from capdag.errors import AttributionClass, RemoteProtocolError
-from capdag.wire import Failure, Frame, FrameType, FrameView, failure_of, read_pools, view_of
+from capdag.wire import ALL_POOL, Failure, Frame, FrameType, FrameView, failure_of, read_pools, view_of
 
 from .cartridge import Cartridge, Port
 from .endings import Endings
@@ -84,6 +84,20 @@ class Health:
         cartridge.heartbeat = Heartbeat(settings.heartbeat_interval, settings.heartbeat_timeout, now)
         cartridge.idle_since = now
         cartridge.desired_due = bool(cartridge.desired)
+        self._check_desired(cartridge)
+
+    def _check_desired(self, cartridge: Cartridge) -> None:
+        """Say which pools are to have a size that the cartridge does not have: it has just told its own."""
+        missing = [pool for pool in cartridge.desired if pool not in cartridge.pools]
+        if missing:
+            known = ", ".join([pool for pool in cartridge.pools if not pool.startswith("cap:")] or [ALL_POOL])
+            text = (
+                f"cartridge {cartridge.id!r} has no pool {', '.join(map(repr, missing))}, which is to have a size: its "
+                f"pools are {known}, and one for each cap"
+            )
+            cartridge.trouble = Failure("UNKNOWN_POOL", AttributionClass.INTERNAL, text)
+            cartridge.trouble_at_unix = self._x.wall_clock()
+            log.warning("%s", text)
 
     def due(self, cartridge: Cartridge) -> float:
         """Return when `check` has to be called next."""

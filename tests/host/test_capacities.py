@@ -55,6 +55,17 @@ async def test_sizes_of_the_record_are_asked_for_from_the_first_process_on() -> 
         await held.failed("CANCELLED")
 
 
+async def test_sizes_of_pools_that_there_are_not_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """H58: as soon as the cartridge has said which it has."""
+    async with bench(msgspec.structs.replace(STUB, pools={"al": 2}, warm=True), settings=SETTINGS) as it:
+        await it.relay.until(lambda: it.state("stub") == "running")
+        trouble = it.cartridge("stub")["trouble"]
+    assert trouble == (
+        "cartridge 'stub' has no pool 'al', which is to have a size: its pools are engine, all, and one for each cap"
+    )
+    assert trouble in caplog.text
+
+
 def test_a_record_is_checked() -> None:
     """H58."""
     with pytest.raises(ConfigError, match="the capacity of pool 'all' of cartridge 'stub' must be an integer of at l"):
@@ -68,8 +79,7 @@ async def test_refused_capacities_are_told_and_cost_nothing() -> None:
     async with bench(STUB, settings=SETTINGS) as it:
         it.host.set_capacities("stub", {"nope": 1})
         held = it.relay.call(stub.HOLD).body()
-        await it.relay.until(lambda: it.cartridge("stub")["trouble"])
-        assert "refused the capacities {'nope': 1}" in it.cartridge("stub")["trouble"]
+        await it.relay.until(lambda: "refused the capacities {'nope': 1}" in (it.cartridge("stub")["trouble"] or ""))
         assert it.cartridge("stub")["desired_capacities"] == {}
         assert it.state("stub") == "running"
         assert it.protocol["drops"]["total"] == 0
