@@ -25,7 +25,8 @@ def gateway(
     """Serve over HTTP what hosts in other processes, or on other machines, have.
 
     An address is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT, ws://HOST:PORT/PATH or wss://HOST:PORT/PATH. A host that is
-    not there yet, or goes and comes again, is attached as soon as it answers.
+    not there yet, or goes and comes again, is attached as soon as it answers. Ctrl-C gives running answers drain
+    seconds (under [gateway], 4).
 
     \b
     Examples:

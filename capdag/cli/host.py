@@ -35,7 +35,7 @@ def host(
 
     An address is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT, ws://HOST:PORT/PATH or wss://HOST:PORT/PATH. One engine is
     served at a time. When it goes, its requests are ended, the cartridges are kept warm (keep_warm under [host], 300 s)
-    and the next one may come.
+    and the next one may come. Ctrl-C ends what runs at once: where answers are to be finished, end the engine first.
 
     \b
     Examples:

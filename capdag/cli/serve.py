@@ -40,8 +40,8 @@ def serve(
     """Serve models over HTTP to any OpenAI client.
 
     Without options it serves every model in the models folder, with every engine that is installed, at
-    http://127.0.0.1:8080/v1. Engines are started at the first request. Ctrl-C lets running answers come to an end and
-    leaves nothing behind; a second one hurries.
+    http://127.0.0.1:8080/v1. Engines are started at the first request. Ctrl-C gives running answers drain seconds
+    (under [gateway], 4), ends the rest with an error and leaves nothing behind; a second one hurries.
 
     \b
     Examples:
