@@ -1,8 +1,8 @@
 """The `capdag` command.
 
 Commands import the rooms they compose when they run, so that `capdag --help` answers at once.
-Exit codes: 1 failed, 2 wrong usage or configuration, 3 the port is taken; 128 and the number of the signal that ended
-it, which is SIGPIPE's where nobody reads what it writes.
+Exit codes: 1 failed, 2 wrong usage or configuration, 3 the port or address is taken; 128 and the number of the signal
+that ended it, which is SIGPIPE's where nobody reads what it writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ._failure import OutputError, UnreadError, exit_code, expected_error, tell
+from ._failure import INTERRUPTED, OutputError, UnreadError, exit_code, expected_error, tell
 from ._owner import check_owner
 from ._standard import drop_output, hold_standard_streams
 from .call import call
@@ -37,6 +37,9 @@ class _Commands(click.Group):
         try:
             check_owner()
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # before the command has come to watch for it
+            click.echo("Interrupted", err=True)
+            ctx.exit(INTERRUPTED)
         except Exception as error:
             expected = expected_error(error)
             if expected is None:

@@ -16,7 +16,9 @@ from capdag.transport import Address, Scheme
 from capdag.transport.dialling import Use
 from capdag.transport.listening import Doorway
 from capdag.transport.redialling import Dialler
+from capdag.transport.sockets import InUseError
 
+from ._failure import TakenError
 from ._links import read_addresses, read_credentials, read_times
 from ._run import Run
 
@@ -47,7 +49,8 @@ class Doors:
     ) -> None:
         """Give `use` every link that comes about, in `nursery`; returns once all doorways listen.
 
-        `when` is waited for before each attempt to connect. Raises SocketError for an address that cannot be bound.
+        `when` is waited for before each attempt to connect. Raises TakenError for an address in use, SocketError for
+        another that cannot be bound.
         """
         for dialler in self._diallers:
             nursery.start_soon(dialler.keep, use, when)
@@ -55,7 +58,10 @@ class Doors:
             path = Path(doorway.address.path) if doorway.address.scheme is Scheme.UNIX else None
             if path is not None:
                 run.announce(path)
-            address = await nursery.start(doorway.serve, use)
+            try:
+                address = await nursery.start(doorway.serve, use)
+            except InUseError as error:
+                raise TakenError(str(error)) from None
             if path is not None:
                 run.guardian.add_path(path)
             click.echo(f"links are taken at {address}")

@@ -18,7 +18,7 @@ _UNWRITABLE = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 
 
 class TakenError(CapdagError):
-    """The port to listen on is in use. The text names it and the remedy."""
+    """The port or address to listen on is in use. The text names it and the remedy."""
 
 
 class EndedError(CapdagError):

@@ -14,7 +14,7 @@ from .addresses import Address, Scheme
 from .bytelink import ByteLink, LinkEnd
 from .credentials import Credentials
 from .dialling import LinkTimes, Use, hear_first
-from .sockets import SocketError, UnixListener, stream_link, watch_peer
+from .sockets import InUseError, SocketError, UnixListener, stream_link, watch_peer
 from .strangers import Strangers, Wrong
 from .streamlink import StreamLink
 from .tls import in_words, is_about_certificates, shake_hands
@@ -65,7 +65,8 @@ class Doorway:
         try:
             listeners = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
         except OSError as error:
-            raise SocketError(f"cannot listen at {address}: {_remedy(error, address)}") from None
+            kind = InUseError if error.errno == errno.EADDRINUSE else SocketError
+            raise kind(f"cannot listen at {address}: {_remedy(error, address)}") from None
         try:
             self.address = address._replace(port=listeners[0].socket.getsockname()[1])
             yield listeners

@@ -26,6 +26,10 @@ class SocketError(CapdagError):
     attribution = AttributionClass.ENVIRONMENT
 
 
+class InUseError(SocketError):
+    """Somebody else listens at the address."""
+
+
 def socket_link(sock: socket.socket, name: str) -> FdLink:
     """Return a link over a connected socket, which it closes at its end."""
     sock.setblocking(False)
@@ -95,8 +99,9 @@ class UnixListener:
             self._bind()
         except OSError as error:
             self._sock.close()
-            why = _IN_USE if error.errno == errno.EADDRINUSE else error.strerror or error
-            raise SocketError(f"cannot listen on {self.path}: {why}") from None
+            if error.errno == errno.EADDRINUSE:
+                raise InUseError(f"cannot listen on {self.path}: {_IN_USE}") from None
+            raise SocketError(f"cannot listen on {self.path}: {error.strerror or error}") from None
         except SocketError:
             self._sock.close()
             raise

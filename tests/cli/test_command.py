@@ -177,6 +177,22 @@ def test_ps_names_a_server_that_does_not_answer(
     assert f"Error: port 7 (pid {os.getpid()}) did not answer in 0.1 s" in result.output
 
 
+def test_ctrl_c_before_a_command_watches_for_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("capdag.cli.check_owner", interrupted)
+    result = _run("models")
+    assert (result.exit_code, result.output) == (130, "Interrupted\n")
+    loading = (
+        "import sys; from capdag.__main__ import main\n"
+        "class Loading:\n def find_spec(self, *_): raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Loading()); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", loading], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"Interrupted\n")
+
+
 def test_the_public_package_beside_us_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     info = tmp_path / "capdag-1.524.58.dist-info"
     info.mkdir()

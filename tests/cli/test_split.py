@@ -119,6 +119,17 @@ def test_a_gateway_whose_port_is_taken_leaves_its_hosts_alone(tmp_path: Path) ->
     assert done.returncode == 3, done.stderr
 
 
+@pytest.mark.parametrize("command", ["host", "gateway"])
+def test_an_address_in_use_is_exit_code_3(tmp_path: Path, command: str) -> None:
+    """As a port of HTTP is."""
+    way = ("--listen",) if command == "host" else ("--port", "0", "--accept")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"tcp:127.0.0.1:{taken.getsockname()[1]}"
+        done = capdag(tmp_path / "run", command, *way, address)
+    assert done.returncode == 3, done.stderr
+    assert f"Error: cannot listen at {address}: port".encode() in done.stderr
+
+
 def test_a_second_engine_is_turned_away(tmp_path: Path) -> None:
     path = tmp_path / "host.sock"
     with serving(tmp_path / "run", "--listen", f"unix:{path}", "--models", str(tmp_path), command="host") as host:
@@ -136,7 +147,7 @@ def test_a_second_engine_is_turned_away(tmp_path: Path) -> None:
         host.wait_for("turned away")
         host.send(signal.SIGINT)
         assert host.ended(10) == 0, host.output
-    assert host.output.count("turned away") == 1
+    assert host.output.count("is turned away: that at") == 1
     assert "an engine is attached" not in host.output  # none has said a word
 
 
