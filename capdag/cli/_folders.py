@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from capdag.errors import AttributionClass, CapdagError
+from capdag.folders import others_may_replace
 
 HAS_UNIX_SOCKETS = sys.platform != "win32"
 
@@ -35,12 +36,18 @@ def runtime_folder() -> Path:
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = Path(base, "capdag") if base else Path(tempfile.gettempdir(), _OWN_NAME)
     try:
+        is_open = others_may_replace(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()
     except OSError as error:
         raise FolderError(
             f"cannot make {folder} for the sockets: {error.strerror}; set XDG_RUNTIME_DIR to a folder of yours"
         ) from None
+    if is_open:
+        raise FolderError(
+            f"others may write to {folder.parent}, and so take over the sockets in it: give it the mode 0700 (chmod"
+            f" 700 {folder.parent}), or set XDG_RUNTIME_DIR to another folder"
+        )
     if not stat.S_ISDIR(facts.st_mode) or not _is_private(facts):
         raise FolderError(
             f"{folder} must be a folder of this user's alone (mode 0700), since whoever can write there can take over"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import stat
 import sys
@@ -13,6 +12,7 @@ from types import TracebackType
 import trio
 
 from capdag.errors import AttributionClass, CapdagError
+from capdag.folders import others_may_replace
 
 from .bytelink import ByteLink
 from .fdlink import FdLink
@@ -154,17 +154,8 @@ _IN_USE = "it is in use: another process listens there, or a file has that name;
 
 def _check_folder(path: Path) -> None:
     """Raise SocketError for a folder in which another user may replace a socket."""
-    facts = path.absolute().parent.stat()
-    others_write = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
-    if others_write or facts.st_uid not in (0, _own_id()):
+    if others_may_replace(path.absolute().parent):
         raise SocketError(
             f"cannot listen on {path}: others may write to its folder, and so take over the socket; use a folder of"
             " this user's own with mode 0700, such as $XDG_RUNTIME_DIR"
         )
-
-
-def _own_id() -> int:
-    if sys.platform == "win32":
-        return 0  # as it says of every file
-    else:  # noqa: RET505 - type checkers know which branch is for which system
-        return os.geteuid()

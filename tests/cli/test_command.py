@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -215,6 +216,11 @@ def test_the_runtime_folder_must_be_ours_alone(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "capdag").symlink_to(tmp_path)
     with pytest.raises(FolderError, match="must be a folder of this user's alone"):
         runtime_folder()
+    (tmp_path / "capdag").unlink()
+    for mode, message in [(0o777, f"others may write to {tmp_path}"), (0o770, "others may write"), (0o1777, "")]:
+        tmp_path.chmod(mode)
+        with pytest.raises(FolderError, match=message) if message else nullcontext():
+            assert runtime_folder() == tmp_path / "capdag"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
     with pytest.raises(FolderError, match=r"cannot make .*: No such file or directory; set XDG_RUNTIME_DIR"):
         runtime_folder()
