@@ -11,8 +11,8 @@ from pathlib import Path
 def others_may_replace(folder: Path) -> bool:
     """Return whether another user could put something else in the place of what is in a folder.
 
-    It must be this user's or root's, and writable by its owner only, or have the sticky bit. Windows, whose modes do not
-    tell, has no such sockets. Raises OSError.
+    It must be this user's or root's, and writable by its owner only, or have the sticky bit. Windows, whose modes do
+    not tell, has no such sockets. Raises OSError.
     """
     facts = folder.stat()
     if sys.platform == "win32":
