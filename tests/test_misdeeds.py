@@ -29,7 +29,7 @@ async def outcomes(client: Client, cap: str) -> list[str]:
             answer = await client.collect(cap, [Argument("media:octets", b"%d" % number)])
             ends.append("answered" if answer.value == b"%d" % number else f"wrong: {answer.value!r}")
         except RequestFailedError as error:
-            ends.append(f"{error.code}: {error.message}")
+            ends.append(f"{error.code}: {error.message} {error.detail}")
 
     async with trio.open_nursery() as nursery:
         for number in range(REQUESTS):
