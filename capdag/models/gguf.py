@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import struct
 import sys
@@ -107,14 +108,14 @@ def _read(path: Path, file: BinaryIO) -> ModelFacts:
     if end and data + end > size:
         raise header.broken(f"it has {size:,} bytes and its tensors need {data + end:,}: it was cut short")
     found = _facts(header, entries)
-    if not tensors:
+    if not end:
         raise header.broken("it has no tensors: it is a vocabulary, not a model")
     return found
 
 
 def _facts(header: _Header, entries: dict[str, object]) -> ModelFacts:
     architecture = entries.get("general.architecture")
-    if not isinstance(architecture, str) or not architecture:
+    if not isinstance(architecture, str) or not re.fullmatch(r"[\w.-]{1,64}", architecture, re.ASCII):
         raise header.broken("it does not name its architecture")
     name = entries.get("general.name")
     context = entries.get(f"{architecture}.context_length", 0)
@@ -171,7 +172,8 @@ class _Header:
         if tensors > self._left() // 24:
             raise self._no_room(tensors, "tensors")
         for _ in range(tensors):
-            self._text(_MAX_KEY, "the name of a tensor")
+            if not self._text(_MAX_KEY, "the name of a tensor"):
+                raise self.broken("a tensor has no name")
             dimensions = self._number("<I")
             if dimensions > _MAX_DIMENSIONS:
                 raise self.broken(f"a tensor has {dimensions:,} dimensions, and {_MAX_DIMENSIONS} is the most")

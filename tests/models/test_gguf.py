@@ -80,6 +80,11 @@ def test_tables_are_those_of_the_reference() -> None:
         (b"GGUF" + struct.pack(">I", 3), "version is 50331648"),
         (header(), "does not name its architecture"),
         (header(entry(b"general.architecture", UINT32, bytes(4))), "does not name its architecture"),
+        (
+            header(entry(b"general.architecture", STRING, text(b"llama\0x")), tensors=0),
+            "does not name its architecture",
+        ),
+        (header(ARCHITECTURE, tensors=1, rest=bytes(99)), "a tensor has no name"),
         (header(count=2**60), "no room for the 1,152,921,504,606,846,976 items of metadata"),
         (header(ARCHITECTURE, tensors=2**60), "no room for the 1,152,921,504,606,846,976 tensors"),
         (header(entry(b"a", STRING, struct.pack("<Q", 2**62))), "entry 'a' claims 4,611,686,018,427,387,904 bytes"),
