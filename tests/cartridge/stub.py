@@ -118,6 +118,7 @@ def late(request: Request) -> None:
         except RequestCancelledError:
             request.log("info", "told so")
 
+    request.main_input().read()  # what came of it later would be a straggler as well
     threading.Thread(target=go_on, daemon=True).start()
 
 
