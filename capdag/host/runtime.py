@@ -38,6 +38,9 @@ from .roster import Roster
 from .session import Session
 from .settings import CartridgeRecord, HostSettings
 
+_UNREAD = 64 * 1024
+"""Bytes waiting for a relay from which on it is told nothing that it will be told again."""
+
 _NOT_RUNNING = CancelReason("ABORTED", AttributionClass.ENVIRONMENT, "the host is not running")
 _ALONE = CancelReason("MASTER_DIED", AttributionClass.ENVIRONMENT, "no relay has attached to this host yet")
 
@@ -255,7 +258,7 @@ class HostRuntime:
     async def _republish(self) -> None:
         while True:
             await trio.sleep(self.settings.republish_interval)
-            if self._sessions:
+            if self._sessions and self._up_queued() < _UNREAD:
                 self._turn(self._readvertise)
 
     def _open(self) -> None:

@@ -56,7 +56,8 @@ async def test_full_table_refuses_calls_of_cartridges(link: str) -> None:
         it.relay.loops = False
         await it.relay.call(GOOD).body(b"x").succeeded()
         call = it.relay.call(CALL).body(b"x")
-        await it.relay.until(lambda: it.protocol["outgoing_rids"] == 1)
+        await it.relay.until(lambda: it.relay.loose)
+        assert it.protocol["outgoing_rids"] == 1
         assert it.relay.loose[0].type is FrameType.REQ
         it.relay.fail(it.relay.loose[0].id, xid=9)
         await call.failed("HANDLER_ERROR")
@@ -275,8 +276,8 @@ async def test_flood_toward_a_relay_that_does_not_read_is_bounded(misdeed: str, 
     relay, flooding, other = StalledRelay(far), b"f" * 16, b"o" * 16
     async with trio.open_nursery() as nursery:
         link = socket_link(near, "relay")
-        quiet = msgspec.structs.replace(QUICK, republish_interval=60)  # its notices would wait there as well
-        host = HostRuntime([record(misdeed)], link, None, quiet)
+        often = msgspec.structs.replace(QUICK, republish_interval=0.01)
+        host = HostRuntime([record(misdeed)], link, None, often)
         nursery.start_soon(link.run, host.receiver)
         await nursery.start(host.run)
         relay.send(policy_frame(NetworkPolicy.NO_TELEMETRY))
@@ -290,6 +291,9 @@ async def test_flood_toward_a_relay_that_does_not_read_is_bounded(misdeed: str, 
                     break
         assert host.snapshot()["protocol"]["drops"]["by_reason"][reason] > 0
         assert 0 < link.bytes_queued < UNCREDITED_LIMIT + READ_SIZE + 20_000
+        unread = link.bytes_queued
+        await trio.sleep(0.2)
+        assert link.bytes_queued == unread, "H37: notices wait for a relay that does not read"
         views: list[FrameView] = []
         async with trio.open_nursery() as reading:
             reading.start_soon(lambda: trio.to_thread.run_sync(lambda: views.extend(relay.read_all())))
