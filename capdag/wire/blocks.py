@@ -17,7 +17,7 @@ from .codec import inspect
 from .frame import FrameType, MessageId, show_id
 from .framing import PREFIX_SIZE, FrameSplitter, pack, prefix
 from .limits import DEFAULT_LIMITS
-from .view import WIDTHS, ChunkPlaces, FrameView
+from .view import WIDTHS, ChunkPlaces, FrameView, frame_view
 
 _SHOWN = 64
 """Bytes of a bad frame that its error quotes."""
@@ -82,7 +82,7 @@ class ChunkRun:
         block = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
         if self.count == 1:
             body = block[PREFIX_SIZE:]
-            return [FrameView(body, self.type, self.id, self.last_seq, self.xid, self.stream_id, None, self._places)]
+            return [frame_view(body, self.type, self.id, self.last_seq, self.xid, self.stream_id, None, self._places)]
         return list(map(inspect, FrameSplitter(self.largest_body).feed(block)))
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from .frame import PROTOCOL_VERSION, FrameType, MessageId
 from .heads import head_of
-from .view import WIDTHS, FrameView
+from .view import WIDTHS, FrameView, frame_view
 
 _CHUNK = FrameType.CHUNK
 
@@ -70,7 +70,7 @@ def read_known(body: bytes) -> FrameView | None:
                     return None
                 if rest and not body.endswith(rest):
                     return None
-                return FrameView(body, _CHUNK, rid, seq, xid, stream_id, None, (at, size, index))
+                return frame_view(body, _CHUNK, rid, seq, xid, stream_id, None, (at, size, index))
     except (IndexError, KeyError):
         pass  # it ends too early, or holds something else: the decoder will say
     return None

@@ -17,7 +17,7 @@ from .frame import FRAME_TYPES, Frame, FrameType
 from .plans import learn_written, write_form
 from .rules import check_fields
 from .unsendable import explain_unsendable
-from .view import FrameView
+from .view import FrameView, frame_view
 
 _CHUNK = int(FrameType.CHUNK)
 
@@ -29,14 +29,14 @@ def inspect(body: bytes) -> FrameView:
     """
     head = HEADS.get(body[:7]) if len(body) <= LONGEST else None
     known = read_known(body) if head is None else read_form(body, head)
-    if isinstance(known, FrameView):
+    if type(known) is FrameView:
         return known
     fields = decode_value(body)
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a frame is a CBOR map, not {type(fields).__name__}")
     check_fields(fields)
     view = _view(body, fields)
-    if known is not None:
+    if isinstance(known, tuple):
         learn_form(known, fields)
     elif view.type is FrameType.CHUNK:
         remember(view)
@@ -45,7 +45,7 @@ def inspect(body: bytes) -> FrameView:
 
 def _view(body: bytes, fields: dict[int, Any]) -> FrameView:
     kind = FRAME_TYPES[fields[1]]
-    return FrameView(body, kind, fields[2], fields.get(3, 0), fields.get(13), fields.get(11), fields)
+    return frame_view(body, kind, fields[2], fields.get(3, 0), fields.get(13), fields.get(11), fields)
 
 
 def decode_frame(body: bytes) -> Frame:

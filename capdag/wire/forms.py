@@ -15,19 +15,22 @@ from capdag.errors import RemoteProtocolError
 from .cbor import decode_value, encode_plain
 from .frame import PROTOCOL_VERSION, FrameType
 from .rules import is_flat
-from .view import FrameView
+from .view import FrameView, frame_view
 
 _STREAM, _MESSAGE = b"\x0b", b"\x67message"
 """What stands before a text that is a hole: key 11, or this key of meta."""
 
-_TELLING = frozenset({FrameType.LOG, FrameType.ERR, FrameType.CANCEL})
+_MARKS = {
+    **dict.fromkeys((FrameType.STREAM_START, FrameType.STREAM_END, FrameType.CLOSE_STREAM, FrameType.CREDIT), _STREAM),
+    **dict.fromkeys((FrameType.LOG, FrameType.ERR, FrameType.CANCEL), _MESSAGE),
+}
 
-Head = tuple[bytes, FrameType, bytes]
+Head = tuple[bytes, FrameType, bytes | None]
 """How a frame begins that has its keys in order, each in one byte, and a RID of 16 bytes, up to that; its type; what
-stands before the text."""
+stands before the text in frames of that type, which else have none."""
 
 HEADS: dict[bytes, Head] = {
-    start: (start, kind, _MESSAGE if kind in _TELLING else _STREAM)
+    start: (start, kind, _MARKS.get(kind))
     for kind in FrameType
     for pairs in range(4, 24)
     if kind is not FrameType.CHUNK
@@ -40,9 +43,10 @@ LONGEST = 512
 _MOST = 512
 """Bytes of a frame, and forms, that are kept: a stranger that invents them pays for decoding, not with our memory."""
 
-Form = tuple[bytes | None, bytes, bytes, *tuple[bytes, ...]]
+Form = tuple[bytes | None, bytes, bytes, bytes, *tuple[bytes, ...]]
 """The pieces around the holes: what is behind the XID, None without one; up to the RID; from behind seq to the text, if
-there is one; on to the XID. A float at the end of what a LOG says, its progress, is one more hole."""
+there is one; on to the XID. `_PROGRESS` behind these says that a float follows them, as at the end of what a LOG says,
+and then the XID."""
 
 _forms: dict[Form, dict[int, Any]] = {}
 """A frame of each form."""
@@ -53,57 +57,58 @@ _number = {
 }
 """How a number goes on whose first byte is above 17: bytes, and what reads them. It raises where too few are left."""
 
+_PROGRESS = b"\xfb"
 _progress = struct.Struct(">d").unpack_from
 
 
-def read_form(body: bytes, head: Head) -> FrameView | Form | None:
+def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901 - parts that are called cost a fifth
     """Return the view of a frame of a known form. A form says: decode the body, and learn this of it if it is good."""
     start, kind, mark = head
     try:
         if body[23] != 3:
             return None
         seq, at = body[24], 25
-        if seq > 0x17:
-            size, number = _number[seq]
-            seq = number(body, 25)[0]
-            at += size
-        xid, routing, closing = None, body.rfind(_XID, at, -1), None  # the last byte is no key, but may look like one
-        if routing < 0:
-            routing = len(body)
-        else:
+        if seq == 0x19:
+            seq, at = body[25] << 8 | body[26], 27
+        elif seq > 0x17:
+            width, number = _number[seq]
+            seq, at = number(body, 25)[0], 25 + width
+        words, text, end, size = None, at, at, len(body)
+        if mark is not None:
+            text = at + 1 if mark is _STREAM and body[at] == 0x0B else body.find(mark, at) + len(mark)
+            count, begin = body[text], text + 1
+            if count == 0x78:
+                count, begin = 0x60 + body[begin], begin + 1
+            elif not 0x60 <= count < 0x78:
+                return None
+            end = begin + count - 0x60
+            if text < at or end > size:
+                return None
+            words = body[begin:end].decode()
+        routing, xid, closing = size, None, None
+        if end < size:  # the last byte is no key, but may look like one
+            routing = end if body[end] == 0x0D else body.rfind(_XID, end, -1)
+        if 0 <= routing < size:
             xid, after = body[routing + 1], routing + 2
-            if xid > 0x17:
-                size, number = _number[xid]
-                xid = number(body, after)[0]
-                after += size
+            if xid == 0x19:
+                xid, after = body[after] << 8 | body[after + 1], after + 2
+            elif xid > 0x17:
+                width, number = _number[xid]
+                xid, after = number(body, after)[0], after + width
             closing = body[after:]
-        text = body.rfind(mark, at, routing - 1)
-        if text < 0:
-            form: Form = (closing, start, body[at : routing + 1])
-            like = _forms.get(form)
-            return form if like is None else FrameView(body, kind, body[7:23], seq, xid, None, None, None, like)
-        text += len(mark)
-        size, begin = body[text], text + 1
-        if size == 0x78:
-            size, begin = 0x60 + body[begin], begin + 1
-        elif not 0x60 <= size < 0x78:
-            return None
-        end = begin + size - 0x60
-        if end > routing:
-            return None
-        words = body[begin:end].decode()
-        if mark is _STREAM:
-            form = (closing, start, body[at:text], body[end : routing + 1])
-            like = _forms.get(form)
-            return form if like is None else FrameView(body, kind, body[7:23], seq, xid, words, None, None, like)
-        told: dict[str, Any] = {"message": words}
-        if body[routing - 9] == 0xFB and end < routing - 8:
-            told["progress"] = _progress(body, routing - 8)[0]
-            form = (closing, start, body[at:text], body[end : routing - 8], body[routing : routing + 1])
         else:
-            form = (closing, start, body[at:text], body[end : routing + 1])
+            routing = size
+        if mark is not _MESSAGE:
+            form: Form = (closing, start, body[at:text], body[end : routing + 1])
+            like = _forms.get(form)
+            return form if like is None else frame_view(body, kind, body[7:23], seq, xid, words, None, None, like)
+        if body[routing - 9] == 0xFB and end < routing - 8:
+            told = {"message": words, "progress": _progress(body, routing - 8)[0]}
+            form = (closing, start, body[at:text], body[end : routing - 9], _PROGRESS)
+        else:
+            told, form = {"message": words}, (closing, start, body[at:text], body[end : routing + 1])
         like = _forms.get(form)
-        return form if like is None else FrameView(body, kind, body[7:23], seq, xid, None, None, None, like, told)
+        return form if like is None else frame_view(body, kind, body[7:23], seq, xid, None, None, None, like, told)
     except (IndexError, KeyError, struct.error, UnicodeDecodeError):
         return None  # it ends too early, or holds something else: the decoder will say
 
@@ -118,18 +123,20 @@ def learn_form(form: Form, fields: dict[int, Any]) -> None:
     elsewhere, inside a text say, they would come out elsewhere.
     """
     meta = fields.get(5, {})
-    closing, head, opening, *middle = form
+    closing, head, opening, middle, *last = form
+    mark = HEADS[head][2]
     number = encode_plain(_ODD_NUMBER)
     trial, odd = [head, _ODD_ID, _SEQ, number, opening], {2: _ODD_ID, 3: _ODD_NUMBER}
     told: dict[str, Any] = {}
-    if middle:
-        trial += (encode_plain(_ODD_TEXT), middle[0])
-        if HEADS[head][2] is _STREAM:
-            odd[11] = _ODD_TEXT
-        else:
-            told["message"] = _ODD_TEXT
-    if len(middle) == 2:
-        trial += (encode_plain(_ODD_FLOAT)[1:], middle[1])
+    if mark is not None:
+        trial.append(encode_plain(_ODD_TEXT))
+    if mark is _STREAM:
+        odd[11] = _ODD_TEXT
+    elif mark is _MESSAGE:
+        told["message"] = _ODD_TEXT
+    trial.append(middle)
+    if last:
+        trial += (encode_plain(_ODD_FLOAT), b"" if closing is None else _XID)
         told["progress"] = _ODD_FLOAT
     if closing is not None:
         trial += (number, closing)

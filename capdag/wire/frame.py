@@ -212,10 +212,10 @@ class Frame:
                 raise LocalProtocolError(f"extra holds unknown integer keys, not {key!r}")
         self._fields = dict(sorted({**self._fields, **extra}.items()))
 
-    @classmethod
-    def of(cls, fields: dict[int, Any], raw: bytes | None = None) -> Self:
+    @staticmethod
+    def of(fields: dict[int, Any], raw: bytes | None = None) -> Frame:
         """Make a frame of a map that has been checked. The map is shared, and never changed."""
-        frame = _new(cls)
+        frame = _new(Frame)
         frame._fields = fields
         frame.raw = raw
         return frame

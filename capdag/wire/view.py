@@ -29,21 +29,16 @@ class FrameView:
 
     __slots__ = ("_fields", "_like", "_told", "body", "id", "places", "seq", "stream_id", "type", "xid")
 
-    def __init__(
-        self, body: bytes, kind: FrameType, rid: MessageId, seq: int, xid: MessageId | None, stream_id: str | None,
-        fields: dict[int, Any] | None, places: ChunkPlaces | None = None, like: dict[int, Any] | None = None,
-        told: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        self.body = body
-        self.type = kind
-        self.id = rid
-        self.seq = seq
-        self.xid = xid
-        self.stream_id = stream_id
-        self._fields = fields
-        self.places = places
-        self._like = like
-        self._told = told
+    body: bytes
+    type: FrameType
+    id: MessageId
+    seq: int
+    xid: MessageId | None
+    stream_id: str | None
+    places: ChunkPlaces | None
+    _fields: dict[int, Any] | None
+    _like: dict[int, Any] | None
+    _told: dict[str, Any] | None
 
     @property
     def fields(self) -> dict[int, Any]:
@@ -53,13 +48,17 @@ class FrameView:
         return self._fields
 
     def _fill(self, like: dict[int, Any]) -> dict[int, Any]:
-        fields = {**like, 2: self.id, 3: self.seq}
+        fields = like.copy()
+        fields[2] = self.id
+        fields[3] = self.seq
         if self.stream_id is not None:
             fields[11] = self.stream_id
         if self.xid is not None:
             fields[13] = self.xid
         if 5 in fields:
-            fields[5] = {**fields[5], **self._told} if self._told else {**fields[5]}  # shared with other frames
+            fields[5] = meta = fields[5].copy()  # shared with other frames
+            if self._told:
+                meta.update(self._told)
         return fields
 
     def _read_chunk(self) -> dict[int, Any]:
@@ -93,9 +92,33 @@ class FrameView:
     def routed(self, body: bytes, xid: MessageId) -> FrameView:
         """Return the same frame with a routing id: `body` is this one's with one more pair at its end."""
         fields = None if self._fields is None else {**self._fields, 13: xid}
-        return FrameView(
+        return frame_view(
             body, self.type, self.id, self.seq, xid, self.stream_id, fields, self.places, self._like, self._told
         )
 
     def __repr__(self) -> str:
         return f"<{self.type.name} rid={show_id(self.id)} xid={show_id(self.xid)} seq={self.seq} {len(self.body)} B>"
+
+
+_new = object.__new__
+
+
+def frame_view(
+    body: bytes, kind: FrameType, rid: MessageId, seq: int, xid: MessageId | None, stream_id: str | None,
+    fields: dict[int, Any] | None, places: ChunkPlaces | None = None, like: dict[int, Any] | None = None,
+    told: dict[str, Any] | None = None,
+) -> FrameView:  # fmt: skip
+    """Make the view of a body that was checked. One is made for every frame that is read or written, and a function
+    does so in two thirds of the time of a class that is called."""
+    view = _new(FrameView)
+    view.body = body
+    view.type = kind
+    view.id = rid
+    view.seq = seq
+    view.xid = xid
+    view.stream_id = stream_id
+    view._fields = fields
+    view.places = places
+    view._like = like
+    view._told = told
+    return view

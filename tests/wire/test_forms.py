@@ -291,6 +291,12 @@ class Word(StrEnum):
     MEDIA = "media:a"
 
 
+class Other(str):
+    """A text of another type, which keys may not be."""
+
+    __slots__ = ()
+
+
 _AS_GOOD_AS = [1, True, 1.0, 0, False, 0.0, -0.0, "media:a", Word.MEDIA, b"", bytearray(), None, -1, 2**64, "\ud800",
                b"\x00" * 15, "é" * 9, [], {}, {"n": 1}, {"n": True}, {"n": 1.0}, {"n": 0.0}, {"n": -0.0}, {1: 1},
                {"n": [-0.0]}, {Word.MEDIA: 1}, {"n": 2**64}, {"n": bytearray()}, {"n": "\ud800"}]  # fmt: skip
@@ -309,6 +315,32 @@ def test_frames_are_written_or_refused_the_same_whether_their_form_is_known_or_n
     for _ in range(2):
         for one, wanted in chain(zip(several, cold, strict=True), zip(several[::-1], cold[::-1], strict=True)):
             assert written(Frame.of(one)) == wanted
+
+
+_TOLD = [
+    log_frame(RID, LogRecord("progress", "m", 0.5)),
+    log_frame(RID, LogRecord("info", "m")),
+    err_frame(RID, Failure("X", AttributionClass.INPUT, "m")),
+    cancel_frame(RID, CancelReason(message="m")),
+]
+_SAID = [*_AS_GOOD_AS, 0.5, 1.5, -0.5, 5e-324, float("nan"), float("inf"), float("-inf"), "m" * 23, "m" * 24, "é" * 300]
+
+
+@pytest.mark.parametrize("frame", _TOLD)
+def test_what_is_told_is_written_or_refused_the_same_whether_its_form_is_known_or_not(frame: Frame) -> None:
+    meta = dict(frame.meta or {})
+    metas = [meta, *({**meta, key: value} for key in (*meta, "detail") for value in _SAID)]
+    metas += [{Other(key) if key == odd else key: value for key, value in meta.items()} for odd in meta]
+    metas += [dict(reversed(meta.items())), *({key: meta[key]} for key in meta)]
+    several = [Frame(frame.frame_type, RID, meta=told) for told in metas]
+    cold = []
+    for one in several:
+        forget()
+        cold.append(written(one))
+    forget()
+    for _ in range(2):
+        assert [written(one) for one in several] == cold
+    assert any(isinstance(one, str) for one in cold)
 
 
 def test_numbers_whose_bytes_are_those_of_keys_are_read() -> None:
@@ -336,8 +368,14 @@ def test_forms_that_strangers_invent_are_not_all_kept() -> None:
     for number in range(1200):
         frame = Frame(FrameType.REQ, RID, cap=f"cap:{number}", payload=b"")
         inspect(encode_frame(frame))
+    optional = dict.fromkeys(("content_type", "media_urn", "cap", "stream_id"), "a")
+    optional |= dict.fromkeys(("eof", "is_sequence", "force_kill", "unbounded"), True) | {"len": 1, "offset": 1}
+    for number in range(1024):
+        chosen: Any = {name: value for at, (name, value) in enumerate(optional.items()) if number >> at & 1}
+        frame = Frame(FrameType.END, RID, **chosen)
+        assert decode_frame(encode_frame(frame)) == frame
     assert 0 < len(forms._forms) <= 512
-    assert sum(len(plan.pieces) for plan in plans._plans.values()) <= 512
+    assert 0 < len(plans._writers) <= 512
     long = encode_frame(Frame(FrameType.REQ, RID, cap="c" * 600, payload=b""))
     assert inspect(long).fields == inspect(long).fields
     assert not known(long)
