@@ -81,8 +81,8 @@ def remember(view: FrameView) -> None:
     usual order, one byte each."""
     body = view.body
     keys = tuple(view.fields)
-    if not (keys in _KEYS or keys == _SPLICED) or not body.startswith(_START, 1) or body[_PREFIX - 1] != 3:
-        return
+    if not (keys in _KEYS or keys == _SPLICED) or not body.startswith(_HEADS[len(keys)]) or body[_PREFIX - 1] != 3:
+        return  # or it has keys that are null, which are not among `keys`
     at = _end(body, _PREFIX)
     if body[at] != 6:
         return

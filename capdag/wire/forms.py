@@ -120,7 +120,7 @@ def learn_form(form: Form, fields: dict[int, Any]) -> None:
     """Keep a form that was found in a frame which keeps every rule, if the holes are where they seem to be.
 
     That is tried: with odd values in its holes, the frame must decode to itself with these values. Were a hole
-    elsewhere, inside a text say, they would come out elsewhere.
+    elsewhere, inside a text say, they would come out elsewhere: unless the right places hold these values anyway.
     """
     meta = fields.get(5, {})
     closing, head, opening, middle, *last = form
@@ -141,10 +141,13 @@ def learn_form(form: Form, fields: dict[int, Any]) -> None:
     if closing is not None:
         trial += (number, closing)
         odd[13] = _ODD_NUMBER
+    said = {**fields, **meta, 5: None}
+    if any(said.get(hole) == value for hole, value in {**odd, **told}.items()):
+        return
     if told:
         odd[5] = {**meta, **told}
-    if not is_flat(meta) or not fields.keys() & {11, 13} <= odd.keys():
-        return
+    if not is_flat(said.values()) or not fields.keys() & {11, 13} <= odd.keys():
+        return  # a list would be shared by all frames of the form
     try:
         proved = decode_value(b"".join(trial)) == {**fields, **odd}
     except RemoteProtocolError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from capdag.errors import RemoteProtocolError
@@ -96,9 +96,9 @@ _ROOM = MAX_DEPTH - 2
 """Levels of nesting inside meta: the frame's map and meta are the first two."""
 
 
-def is_flat(meta: dict[Any, Any]) -> bool:
-    """True if keys are text and no value is a container. Says nothing of the size of integers."""
-    return _TEXT.issuperset(map(type, meta)) and _SCALARS.issuperset(map(type, meta.values()))
+def is_flat(values: Iterable[object]) -> bool:
+    """True if no value is a container. Says nothing of the size of integers."""
+    return _SCALARS.issuperset(map(type, values))
 
 
 def is_meta(value: object) -> bool:
