@@ -1,7 +1,9 @@
-"""A cartridge spoken to directly: blocking reads and writes on its pipes, and nothing in between."""
+"""A cartridge spoken to directly: blocking reads and writes on its pipes, which are as large as our host makes them,
+and nothing in between."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -9,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from capdag.transport._pipes import PIPE_SIZE
 from capdag.wire import (
     DEFAULT_LIMITS,
     RESPONSE,
@@ -39,6 +42,9 @@ class Spoken:
         self._child = subprocess.Popen(
             list(command), cwd=folder, env={**os.environ, **environment}, stdin=pipe, stdout=pipe, bufsize=0
         )
+        for end in (self._child.stdin, self._child.stdout):
+            assert end is not None
+            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
         self._splitter = FrameSplitter()
         self._ready: list[FrameView] = []
         self._rid = 0

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from capdag.errors import LocalProtocolError
-from capdag.wire import Frame
+from capdag.wire import DEFAULT_LIMITS, Frame
 
 from ._async_input import Bell
 from ._background import Background
@@ -17,8 +17,9 @@ from ._room import LARGE
 from ._workers import Workers
 from ._writer import Flow, FrameWriter
 
-MAX_AHEAD = 65_536
-"""Bytes that tasks may have posted before they wait: as much as a pipe holds."""
+MAX_AHEAD = 65_536 + DEFAULT_LIMITS.max_chunk
+"""Bytes that tasks may have posted before they wait: as much as a pipe holds, and one large CHUNK that a worker writes
+meanwhile. Were it to wait for the next one, both threads would be woken for every CHUNK."""
 
 
 class Line:
