@@ -9,6 +9,7 @@ import cbor2
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
 
+from .scan import ItemScan
 from .unsendable import MAX_DEPTH, explain_unsendable
 
 _TAGS = (*range(64), 100, 256, 258, 260, 261, 1004, 43000, 55799)
@@ -59,31 +60,60 @@ class _Source:
         raise ValueError(f"{-offset} bytes follow the CBOR item: a body is exactly one item")
 
 
-def _new_decoder() -> tuple[_Source, _Decode]:
-    source = _Source()
-    return source, cbor2.CBORDecoder(source, **STRICT).decode  # type: ignore[arg-type]
+class _Decoders:
+    """Decoders that wait for work, one for each thread that ever decoded at the same time as others: making one takes
+    as long as decoding a frame."""
+
+    def __init__(self, **knobs: Any) -> None:
+        self._knobs = {**STRICT, **knobs}
+        self._idle: list[tuple[_Source, _Decode]] = []
+
+    def decode(self, data: bytes) -> Any:
+        """Decode exactly one item; raises RemoteProtocolError."""
+        try:
+            decoder = self._idle.pop()
+        except IndexError:
+            decoder = self._new()
+        source, decode = decoder
+        source.data = data
+        try:
+            value = decode()
+        except Exception as error:  # noqa: BLE001 - cbor2 raises many kinds for bad input; all mean the same here
+            raise RemoteProtocolError(f"not one strict CBOR item: {_reason(error)}") from None
+        if len(data) < _LARGE:
+            self._idle.append(decoder)
+        return value
+
+    def _new(self) -> tuple[_Source, _Decode]:
+        source = _Source()
+        return source, cbor2.CBORDecoder(source, **self._knobs).decode  # type: ignore[arg-type]
 
 
-_idle: list[tuple[_Source, _Decode]] = []
-"""Decoders that wait for work, one for each thread that ever decoded at the same time as others: making one takes as
-long as decoding a frame."""
+_any_key, _simple_keys = _Decoders(), _Decoders(strict_hashable_types=True)
+"""Python hashes numbers and lists of them alike everywhere, so that lists can be chosen which all have one hash: a map
+with such keys would take quadratic time, minutes for one of a few MB. Numbers alone cannot be chosen so."""
+
+_SCANNED = 4096
+"""Bytes of a body that is looked through before it is decoded: in less, keys that are lists do no harm."""
+
+
+def decode_body(data: bytes) -> Any:
+    """Decode the one CBOR item that the body of a frame is. Raises RemoteProtocolError.
+
+    Of keys that are lists or maps it only makes sure that they cost little: no rule of frames lets one pass.
+    """
+    if len(data) > _SCANNED:
+        ItemScan().advance(data)
+    return _any_key.decode(data)
 
 
 def decode_value(data: bytes) -> Any:
     """Decode exactly one CBOR item under the strict rules; raises RemoteProtocolError."""
     try:
-        decoder = _idle.pop()
-    except IndexError:
-        decoder = _new_decoder()
-    source, decode = decoder
-    source.data = data
-    try:
-        value = decode()
-    except Exception as error:  # noqa: BLE001 - cbor2 raises many kinds for bad input; all mean the same here
-        raise RemoteProtocolError(f"not one strict CBOR item: {_reason(error)}") from None
-    if len(data) < _LARGE:
-        _idle.append(decoder)
-    return value
+        return _simple_keys.decode(data)
+    except RemoteProtocolError:
+        ItemScan().advance(data)  # it is wrong, or it has keys that are not texts or bytes
+    return _any_key.decode(data)
 
 
 def encode_value(value: Any) -> bytes:

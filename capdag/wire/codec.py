@@ -10,7 +10,7 @@ from typing import Any
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
 
-from .cbor import decode_value, encode_plain
+from .cbor import decode_body, encode_plain
 from .chunks import read_known, remember, write_plain
 from .forms import HEADS, LONGEST, learn_form, read_form
 from .frame import FRAME_TYPES, Frame, FrameType
@@ -31,7 +31,7 @@ def inspect(body: bytes) -> FrameView:
     known = read_known(body) if head is None else read_form(body, head)
     if type(known) is FrameView:
         return known
-    fields = decode_value(body)
+    fields = decode_body(body)
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a frame is a CBOR map, not {type(fields).__name__}")
     check_fields(fields)

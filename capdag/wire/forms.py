@@ -12,7 +12,7 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
-from .cbor import decode_value, encode_plain
+from .cbor import decode_body, encode_plain
 from .frame import PROTOCOL_VERSION, FrameType
 from .rules import is_flat
 from .view import FrameView, frame_view
@@ -142,14 +142,14 @@ def learn_form(form: Form, fields: dict[int, Any]) -> None:
         trial += (number, closing)
         odd[13] = _ODD_NUMBER
     said = {**fields, **meta, 5: None}
-    if any(said.get(hole) == value for hole, value in {**odd, **told}.items()):
+    if any(said.get(hole) == value for hole, value in (*odd.items(), *told.items())):
         return
     if told:
         odd[5] = {**meta, **told}
     if not is_flat(said.values()) or not fields.keys() & {11, 13} <= odd.keys():
         return  # a list would be shared by all frames of the form
     try:
-        proved = decode_value(b"".join(trial)) == {**fields, **odd}
+        proved = decode_body(b"".join(trial)) == {**fields, **odd}
     except RemoteProtocolError:
         return
     if proved:

@@ -53,6 +53,9 @@ def _explain(value: object, path: str, depth: int) -> str | None:
         return None
     inside: list[tuple[object, str]]
     if isinstance(value, Mapping):
+        listed = next((key for key in value if isinstance(key, (tuple, Mapping))), None)
+        if listed is not None:
+            return f"a key of {path} is a {type(listed).__name__}: send text instead, or a list of pairs for the map"
         inside = [(key, f"a key of {path}") for key in value]
         inside += [(item, f"{path}[{key!r}]") for key, item in value.items()]
     elif isinstance(value, (Sequence, deque)):

@@ -13,7 +13,8 @@ from capdag.errors import LocalProtocolError, RemoteProtocolError
 
 from .cbor import decode_value, encode_value
 from .heads import head_of
-from .unsendable import MAX_DEPTH, explain_unsendable
+from .scan import ItemScan
+from .unsendable import explain_unsendable
 
 _BYTES = 0x40
 """Major type of a byte string, as the first byte of its head."""
@@ -77,7 +78,7 @@ class ItemReader:
     def __init__(self, max_item: int = DEFAULT_MAX_ITEM) -> None:
         self._max_item = max_item
         self._held = bytearray()
-        self._scan = _Scan()
+        self._scan = ItemScan()
 
     @property
     def inside_item(self) -> bool:
@@ -91,53 +92,9 @@ class ItemReader:
         while self._held and (end := self._scan.advance(self._held)):
             items.append(decode_value(bytes(self._held[:end])))
             del self._held[:end]
-            self._scan = _Scan()
+            self._scan = ItemScan()
         if len(self._held) > self._max_item:
             raise RemoteProtocolError(
                 f"a sequence item is over {self._max_item} bytes: raise the receiver's max_item or send smaller items"
             )
         return items
-
-
-class _Scan:
-    """Finds the end of one CBOR item without decoding it, resuming where the bytes ran out."""
-
-    __slots__ = ("_open", "_position")
-
-    def __init__(self) -> None:
-        self._position = 0
-        self._open = [1]  # items still missing at each level; the first is the whole item
-
-    def advance(self, data: bytearray) -> int:
-        """Return the item's length once it is whole, else 0. Raises RemoteProtocolError for what is no strict CBOR."""
-        end = len(data)
-        while self._open:
-            if self._position >= end:
-                return 0
-            head = data[self._position]
-            extra = head & 0x1F
-            width = 0 if extra < 24 else 1 << (extra - 24) if extra < 28 else -1
-            if width < 0 or head >> 5 == 6:
-                raise RemoteProtocolError(f"a sequence item holds byte 0x{head:02x}, which strict CBOR does not allow")
-            after = self._position + 1 + width
-            if after > end:
-                return 0
-            count = extra if not width else int.from_bytes(data[self._position + 1 : after], "big")
-            if not self._step(head >> 5, count, after, end):
-                return 0
-        return self._position
-
-    def _step(self, major: int, count: int, after: int, end: int) -> bool:
-        if major in (2, 3):
-            if after + count > end:
-                return False
-            after += count
-        self._position = after
-        self._open[-1] -= 1
-        if major in (4, 5) and count:
-            if len(self._open) > MAX_DEPTH:
-                raise RemoteProtocolError(f"a sequence item is nested deeper than {MAX_DEPTH}")
-            self._open.append(count * (major - 3))
-        while self._open and not self._open[-1]:
-            self._open.pop()
-        return True
