@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import get_args, get_origin
 
 import capdag.cartridge
 import capdag.cartridge.launcher
@@ -70,7 +72,15 @@ def _class(found: type) -> Iterator[str]:
             yield _entry(ast.unparse(field), "")
     for member in members:
         if not member.name.startswith("_"):
-            yield _entry(_signature(member), ast.get_docstring(member) or "")
+            yield _entry(_filled_in(_signature(member), found), ast.get_docstring(member) or "")
+
+
+def _filled_in(signature: str, found: type) -> str:
+    """Write the type that a class gives its generic base in place of the base's parameter."""
+    for base in getattr(found, "__orig_bases__", ()):
+        for parameter, kind in zip(getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False):
+            signature = re.sub(rf"\b{parameter.__name__}\b", kind.__name__, signature)
+    return signature
 
 
 def _is_made_by_authors(found: type) -> bool:

@@ -8,14 +8,12 @@ from inspect import isasyncgen
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from capdag.errors import LocalProtocolError
-from capdag.urn import MediaUrn
 from capdag.wire import body_end_frame, cancel_frame
 
 from ._argument import Argument
 from ._async_input import AsyncInput, Bell
 from ._async_output import AsyncOutput
-from ._call_core import Answers, CallCore, Progress, check_call, head_of_argument
+from ._call_core import Answers, MadeCall, Progress, head_of_argument
 from ._calls import CallTable
 from ._cancels import is_cancelled_from_outside
 from ._inbound import Streams
@@ -30,7 +28,7 @@ else:
 T = TypeVar("T")
 
 
-class AsyncCall:
+class AsyncCall(MadeCall[AsyncInput]):
     """A call of another cap, made by `request.call`. Nothing is sent before it is entered or read.
 
         text = await request.call(CAP, Argument("media:text", "hello")).text()
@@ -47,35 +45,16 @@ class AsyncCall:
         self, job: AsyncJob, table: CallTable, cap: str, arguments: tuple[Argument, ...], outputs: tuple[str, ...],
         progress: Progress,
     ) -> None:  # fmt: skip
-        cap = check_call(cap, arguments, progress)
-        self._core = CallCore(job, cap, progress)
+        super().__init__(job, cap, arguments, progress)
         self._table = table
         self._line = job.line
-        self._arguments = arguments
-        self._entered = self._left = False
-        self._unsent = len(arguments)
         self._failed = False
         self._scopes: list[trio.CancelScope] = []
         self._changed = Bell()
-        self._core.answers = self._answers = Answers(
-            cap, outputs, _make_input, self._changed, self._core.flow, job.limits.initial_credit, self._line.post,
-            job.outputs.flush_within_credit,
+        self._core.answers = Answers(
+            self._core.cap, outputs, _make_input, self._changed, self._core.flow, job.limits.initial_credit,
+            self._line.post, job.outputs.flush_within_credit,
         )  # fmt: skip
-
-    @property
-    def main(self) -> AsyncInput:
-        """The main output."""
-        found = self._answers.main
-        assert isinstance(found, AsyncInput)
-        return found
-
-    def output(self, media_urn: str) -> AsyncInput:
-        """Return a named output that was asked for by `outputs=`. Raises LocalProtocolError for another."""
-        found = self._answers.named.get(str(MediaUrn.parse(media_urn)))
-        if not isinstance(found, AsyncInput):
-            asked = list(self._answers.named)
-            raise LocalProtocolError(f"output {media_urn!r} was not asked for, only {asked}: give call(outputs=[…])")
-        return found
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return aiter(self.main)
@@ -113,9 +92,6 @@ class AsyncCall:
         if self._left:
             raise self._made_before()
         return nullcontext() if self._entered else self
-
-    def _made_before(self) -> LocalProtocolError:
-        return LocalProtocolError(f"the call of {self._core.cap!r} has been made: make a new one each time")
 
     async def __aenter__(self) -> Self:
         if self._entered:

@@ -8,12 +8,11 @@ from threading import Condition, Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from capdag.errors import LinkClosedError, LocalProtocolError
-from capdag.urn import MediaUrn
+from capdag.errors import LinkClosedError
 from capdag.wire import body_end_frame, cancel_frame
 
 from ._argument import Argument
-from ._call_core import Answers, CallCore, Progress, check_call, head_of_argument
+from ._call_core import Answers, MadeCall, Progress, head_of_argument
 from ._errors import RequestCancelledError
 from ._inbound import Streams
 from ._input import Input
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Call:
+class Call(MadeCall[Input]):
     """A call of another cap, made by `request.call`. Nothing is sent before it is entered or read.
 
         text = request.call(CAP, Argument("media:text", "hello")).text()
@@ -46,35 +45,16 @@ class Call:
         self, job: Job, table: CallTable, workers: Workers, cap: str, arguments: tuple[Argument, ...],
         outputs: tuple[str, ...], progress: Progress,
     ) -> None:  # fmt: skip
-        cap = check_call(cap, arguments, progress)
-        self._core = CallCore(job, cap, progress)
+        super().__init__(job, cap, arguments, progress)
         self._table = table
         self._workers = workers
         self._writer = job.writer
-        self._arguments = arguments
-        self._entered = self._left = False
-        self._unsent = len(arguments)
         self._lock = Lock()
         self._changed = Condition()
-        self._core.answers = self._answers = Answers(
-            cap, outputs, _make_input, self._changed, self._core.flow, job.limits.initial_credit,
+        self._core.answers = Answers(
+            self._core.cap, outputs, _make_input, self._changed, self._core.flow, job.limits.initial_credit,
             self._writer.send_unnumbered, job.outputs.flush_within_credit,
         )  # fmt: skip
-
-    @property
-    def main(self) -> Input:
-        """The main output."""
-        found = self._answers.main
-        assert isinstance(found, Input)
-        return found
-
-    def output(self, media_urn: str) -> Input:
-        """Return a named output that was asked for by `outputs=`. Raises LocalProtocolError for another."""
-        found = self._answers.named.get(str(MediaUrn.parse(media_urn)))
-        if not isinstance(found, Input):
-            asked = list(self._answers.named)
-            raise LocalProtocolError(f"output {media_urn!r} was not asked for, only {asked}: give call(outputs=[…])")
-        return found
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.main)
@@ -112,9 +92,6 @@ class Call:
         if self._left:
             raise self._made_before()
         return nullcontext() if self._entered else self
-
-    def _made_before(self) -> LocalProtocolError:
-        return LocalProtocolError(f"the call of {self._core.cap!r} has been made: make a new one each time")
 
     def __enter__(self) -> Self:
         if self._entered:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from capdag.errors import CODES, AttributionClass, CapdagError, LocalProtocolError, RemoteProtocolError
 from capdag.urn import CapUrn, MediaUrn, UrnError
@@ -211,6 +211,39 @@ class CallCore:
         attribution = error.attribution if isinstance(error, CapdagError) else AttributionClass.INTERNAL
         text = f"the handler that called has failed: {text_of(error)}"
         return reason_of(Failure("ABORTED_COLLATERAL", attribution, text))
+
+
+I_co = TypeVar("I_co", bound=InputCore, covariant=True)
+
+
+class MadeCall(Generic[I_co]):
+    """A call as a handler of either kind holds it. `_entered` once it has been made, `_left` once it is over."""
+
+    def __init__(self, job: Job, cap: str, arguments: tuple[Argument, ...], progress: Progress) -> None:
+        self._core = CallCore(job, check_call(cap, arguments, progress), progress)
+        self._arguments = arguments
+        self._unsent = len(arguments)
+        self._entered = self._left = False
+
+    @property
+    def _answers(self) -> Answers:
+        return self._core.answers
+
+    @property
+    def main(self) -> I_co:
+        """The main output."""
+        return cast("I_co", self._answers.main)
+
+    def output(self, media_urn: str) -> I_co:
+        """Return a named output that was asked for by `outputs=`. Raises LocalProtocolError for another."""
+        found = self._answers.named.get(str(MediaUrn.parse(media_urn)))
+        if found is None:
+            asked = list(self._answers.named)
+            raise LocalProtocolError(f"output {media_urn!r} was not asked for, only {asked}: give call(outputs=[…])")
+        return cast("I_co", found)
+
+    def _made_before(self) -> LocalProtocolError:
+        return LocalProtocolError(f"the call of {self._core.cap!r} has been made: make a new one each time")
 
 
 def reason_of(failure: Failure) -> CancelReason:
