@@ -257,6 +257,15 @@ class Frame:
         return f"<{self.frame_type.name} {show_id(self.id)} {shown}>"
 
 
+_SHOWN = 160
+
+
+def show_value(value: object) -> str:
+    """Return a value that somebody sent as an error quotes it: its beginning, if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
 def show_id(message_id: MessageId | None) -> str:
     """Return an id as people read it: hex digits or the number."""
     return message_id.hex() if isinstance(message_id, bytes) else str(message_id)

@@ -8,7 +8,7 @@ from capdag.errors import RemoteProtocolError
 
 from .cbor import encode_value
 from .checksum import fnv1a_64
-from .frame import PROTOCOL_VERSION, Frame, FrameType, MessageId
+from .frame import PROTOCOL_VERSION, Frame, FrameType, MessageId, show_value
 from .limits import Limits, read_limits
 from .link_life import IDENTITY_CAP, Direction, LinkSide
 from .meta import body_end_frame, failure_of
@@ -44,7 +44,9 @@ def _read_greeting(view: FrameView, direction: Direction) -> Limits:
     LinkSide(direction).take(view)
     version = view.meta.get("version")
     if type(version) is not int or version != PROTOCOL_VERSION:
-        raise RemoteProtocolError(f"HELLO says protocol version {version!r}; this side speaks {PROTOCOL_VERSION}")
+        raise RemoteProtocolError(
+            f"HELLO says protocol version {show_value(version)}; this side speaks {PROTOCOL_VERSION}"
+        )
     return read_limits(view.meta)
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from capdag.errors import RemoteProtocolError
 
+from .frame import show_value
+
 HARD_MAX_FRAME = 16_777_216
 """No frame body may be longer than this, whatever was negotiated (bytes)."""
 
@@ -51,6 +53,6 @@ def read_limits(meta: Mapping[str, object], *, optional: bool = False) -> Limits
             continue
         value = meta.get(name)
         if type(value) is not int or value <= 0:
-            raise RemoteProtocolError(f"limit {name} must be an integer above 0, not {value!r}")
+            raise RemoteProtocolError(f"limit {name} must be an integer above 0, not {show_value(value)}")
         values.append(value)
     return Limits(*values)

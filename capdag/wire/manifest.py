@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
 
+from .frame import show_value
 from .link_life import IDENTITY_CAP
 
 
@@ -45,7 +46,7 @@ def read_manifest(data: bytes) -> Manifest:
         raise RemoteProtocolError(f"the manifest must be a JSON object, not {type(parsed).__name__}")
     texts = [_need(parsed, key, str, "manifest") for key in ("name", "version", "channel", "description")]
     if texts[2] not in ("release", "nightly"):
-        raise RemoteProtocolError(f"manifest channel must be release or nightly, not {texts[2]!r}")
+        raise RemoteProtocolError(f"manifest channel must be release or nightly, not {show_value(texts[2])}")
     if "registry_url" not in parsed or not isinstance(parsed["registry_url"], (str, type(None))):
         raise RemoteProtocolError("manifest registry_url must be present, null or text")
     groups = _need(parsed, "cap_groups", list, "manifest")
@@ -63,7 +64,7 @@ def _need(holder: Mapping[str, Any], key: str, kind: type, where: str) -> Any:
     value = holder.get(key)
     if not isinstance(value, kind) or (kind is list and not value):
         wanted = "a non-empty list" if kind is list else "text"
-        raise RemoteProtocolError(f"{where} needs {key} as {wanted}, not {value!r}")
+        raise RemoteProtocolError(f"{where} needs {key} as {wanted}, not {show_value(value)}")
     return value
 
 
@@ -71,14 +72,16 @@ def _read_group(group: object) -> Iterable[CapEntry]:
     if not isinstance(group, dict):
         raise RemoteProtocolError(f"a cap group must be a JSON object, not {type(group).__name__}")
     name = _need(group, "name", str, "a cap group")
-    for cap in _need(group, "caps", list, f"cap group {name!r}"):
+    for cap in _need(group, "caps", list, f"cap group {show_value(name)}"):
         if not isinstance(cap, dict):
-            raise RemoteProtocolError(f"a cap of group {name!r} must be a JSON object, not {type(cap).__name__}")
-        text = _need(cap, "urn", str, f"a cap of group {name!r}")
+            raise RemoteProtocolError(
+                f"a cap of group {show_value(name)} must be a JSON object, not {type(cap).__name__}"
+            )
+        text = _need(cap, "urn", str, f"a cap of group {show_value(name)}")
         try:
             yield CapEntry(CapUrn.parse(text), cap)
         except UrnError as error:
-            raise RemoteProtocolError(f"cap {text!r} of group {name!r}: {error}") from None
+            raise RemoteProtocolError(f"cap {show_value(text)} of group {show_value(name)}: {error}") from None
 
 
 def identity_cap() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from capdag.errors import AttributionClass, RemoteProtocolError, RequestFailedError
 
-from .frame import FixedMeta, Frame, FrameType, MessageId
+from .frame import FixedMeta, Frame, FrameType, MessageId, show_value
 
 
 class Failure(NamedTuple):
@@ -57,10 +57,13 @@ def read_failure(meta: Mapping[str, Any]) -> Failure:
     code, message, attribution = _text(meta, "code"), _text(meta, "message"), _attribution(meta)
     if code is None or message is None:
         raise RemoteProtocolError(
-            f"ERR needs a code and a message as text, not {meta.get('code')!r}, {meta.get('message')!r}"
+            f"ERR needs a code and a message as text, not {show_value(meta.get('code'))}, "
+            f"{show_value(meta.get('message'))}"
         )
     if attribution is None:
-        raise RemoteProtocolError(f"ERR {code} has no known attribution_class: {meta.get('attribution_class')!r}")
+        raise RemoteProtocolError(
+            f"ERR {show_value(code)} has no known attribution_class: {show_value(meta.get('attribution_class'))}"
+        )
     detail = meta.get("detail")
     return Failure(code, attribution, message, detail if isinstance(detail, dict) else None)
 
@@ -124,10 +127,12 @@ def read_log(meta: Mapping[str, Any]) -> LogRecord:
     """Read a LOG. Raises RemoteProtocolError for a missing level, message or class."""
     level, message = _text(meta, "level"), _text(meta, "message")
     if level is None or message is None:
-        raise RemoteProtocolError(f"LOG needs a level and a message as text, not {meta!r}")
+        raise RemoteProtocolError(f"LOG needs a level and a message as text, not {show_value(meta)}")
     attribution = _attribution(meta)
     if level != "progress" and attribution is None:
-        raise RemoteProtocolError(f"LOG {level} has no known attribution_class: {meta.get('attribution_class')!r}")
+        raise RemoteProtocolError(
+            f"LOG {show_value(level)} has no known attribution_class: {show_value(meta.get('attribution_class'))}"
+        )
     number = meta.get("progress")
     progress = float(number) if level == "progress" and isinstance(number, (int, float)) else None
     extra = {key: value for key, value in meta.items() if key not in _LOG_KEYS}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
 
-from .frame import Frame, FrameType
+from .frame import Frame, FrameType, show_value
 from .limits import Limits, read_limits
 from .pools import PoolState, pools_of
 from .view import FrameView
@@ -105,12 +105,12 @@ def _read_record(install: object) -> InstallRecord:
         raise RemoteProtocolError("an installed cartridge must be an object with runtime_stats as an object")
     if install.get("channel") not in ("release", "nightly"):
         raise RemoteProtocolError(
-            f"installed cartridge channel must be release or nightly, not {install.get('channel')!r}"
+            f"installed cartridge channel must be release or nightly, not {show_value(install.get('channel'))}"
         )
     try:
         pools = pools_of(stats.get("pools") or {})
     except RemoteProtocolError as error:
-        raise RemoteProtocolError(f"installed cartridge {install.get('id')!r}: {error}") from None
+        raise RemoteProtocolError(f"installed cartridge {show_value(install.get('id'))}: {error}") from None
     registry_url = install.get("registry_url")
     identity = InstallIdentity(
         None if registry_url is None else str(registry_url),
@@ -130,7 +130,9 @@ def _caps_of(install: Mapping[str, Any]) -> list[Offer]:
             try:
                 found.append(Offer(CapUrn.parse(str(text)), cap, install))
             except UrnError as error:
-                raise RemoteProtocolError(f"installed cartridge {install.get('id')!r}: cap {text!r}: {error}") from None
+                raise RemoteProtocolError(
+                    f"installed cartridge {show_value(install.get('id'))}: cap {show_value(text)}: {error}"
+                ) from None
     return found
 
 
@@ -138,5 +140,5 @@ def _list_of(holder: object, key: str) -> list[Any]:
     """Return the list under `key`, which may be left out."""
     found = holder.get(key) or [] if isinstance(holder, dict) else None
     if not isinstance(found, list):
-        raise RemoteProtocolError(f"installed cartridge: {key} must be a list, not {found!r}")
+        raise RemoteProtocolError(f"installed cartridge: {key} must be a list, not {show_value(found)}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
-from .frame import Frame, FrameType
+from .frame import Frame, FrameType, show_value
 
 
 class NetworkPolicy(StrEnum):
@@ -28,5 +28,7 @@ def read_policy(meta: Mapping[str, Any]) -> NetworkPolicy:
     """Read a POLICY. Raises RemoteProtocolError naming the word seen."""
     word = meta.get("network")
     if word not in list(NetworkPolicy):
-        raise RemoteProtocolError(f"POLICY meta.network must be one of {', '.join(NetworkPolicy)}, not {word!r}")
+        raise RemoteProtocolError(
+            f"POLICY meta.network must be one of {', '.join(NetworkPolicy)}, not {show_value(word)}"
+        )
     return NetworkPolicy(word)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from capdag.errors import RemoteProtocolError
 
+from .frame import show_value
+
 ALL_POOL = "all"
 
 
@@ -70,11 +72,13 @@ def pools_of(parsed: object) -> dict[str, PoolState]:
 
 def _read_pool(name: str, state: object) -> PoolState:
     if not isinstance(state, dict):
-        raise RemoteProtocolError(f"pool {name!r} must be a JSON object, not {type(state).__name__}")
+        raise RemoteProtocolError(f"pool {show_value(name)} must be a JSON object, not {type(state).__name__}")
     for field in ("declared", "configured", "active", "queued"):
         value = state.get(field)
         if type(value) is not int or value < 0:
-            raise RemoteProtocolError(f"pool {name!r} needs {field} as an integer of at least 0, not {value!r}")
+            raise RemoteProtocolError(
+                f"pool {show_value(name)} needs {field} as an integer of at least 0, not {show_value(value)}"
+            )
     available, caps = state.get("available"), state.get("caps")
     return PoolState(
         state["declared"],

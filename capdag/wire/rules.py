@@ -7,7 +7,7 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
-from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FixedMeta, FrameType
+from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FixedMeta, FrameType, show_value
 from .policy import read_policy
 from .unsendable import MAX_DEPTH
 
@@ -23,7 +23,7 @@ def check_fields(fields: dict[Any, Any]) -> None:
         _check_field(fields, key, value)
     for key in (0, 1, 2):
         if key not in fields:
-            raise RemoteProtocolError(f"key {key} ({FIELD_NAMES[key]}) is missing")
+            raise RemoteProtocolError(f"{_type_of(fields)} needs key {key} ({FIELD_NAMES[key]})")
     nulls = [key for key, value in fields.items() if value is None and key in _NULLABLE]
     for key in nulls:
         del fields[key]
@@ -32,21 +32,23 @@ def check_fields(fields: dict[Any, Any]) -> None:
 
 def _check_field(fields: dict[Any, Any], key: object, value: object) -> None:
     if type(key) is not int:
-        raise RemoteProtocolError(f"frame keys are integers, not {type(key).__name__} {_short(key)}")
+        shown = f"{show_value(key)} of type {type(key).__name__}"
+        raise RemoteProtocolError(f"{_type_of(fields)} has the key {shown}: keys are integers")
     rule = _RULES.get(key)
     if rule is None:
         if not _plain(value, _ROOM + 1):
-            raise RemoteProtocolError(f"key {key} holds {type(value).__name__} {_short(value)}, which no frame may")
+            raise RemoteProtocolError(
+                f"key {key} of {_type_of(fields)} holds {type(value).__name__} {show_value(value)}, which no frame may"
+            )
     elif not (rule[0](value) or (value is None and key in _NULLABLE)):
         raise RemoteProtocolError(
-            f"key {key} ({FIELD_NAMES[key]}) of frame type {_short(fields.get(1))} must be "
-            f"{rule[1]}, not {type(value).__name__} {_short(value)}"
+            f"key {key} ({FIELD_NAMES[key]}) of {_type_of(fields)} must be "
+            f"{rule[1]}, not {type(value).__name__} {show_value(value)}"
         )
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "…"
+def _type_of(fields: dict[Any, Any]) -> str:
+    return f"frame type {show_value(fields.get(1))}"
 
 
 def _check_type(fields: dict[int, Any], kind: FrameType) -> None:

@@ -49,11 +49,11 @@ _E = StreamEvent
 _OPEN = Cell(Verdict.TAKE, StreamState.OPEN)
 _IN_ITEM = Cell(Verdict.TAKE, StreamState.IN_ITEM)
 _END = Cell(Verdict.TAKE, StreamState.ENDED)
-_ABSENT = _fault("{type} for stream {stream!r}, which was never started")
-_SECOND = _fault("a second STREAM_START for stream {stream!r}")
-_LATE = _fault("{type} after STREAM_END on stream {stream!r}")
-_CUT = _fault("STREAM_END inside an item of stream {stream!r}")
-_TORN = _fault("END while stream {stream!r} is open")
+_ABSENT = _fault("{type} for stream {stream}, which was never started")
+_SECOND = _fault("a second STREAM_START for stream {stream}")
+_LATE = _fault("{type} after STREAM_END on stream {stream}")
+_CUT = _fault("STREAM_END inside an item of stream {stream}")
+_TORN = _fault("END while stream {stream} is open")
 
 STREAM_LIFE: Table[StreamState, StreamEvent] = by_state(
     (StreamState.NONE, StreamState.OPEN, StreamState.IN_ITEM, StreamState.ENDED),
@@ -88,7 +88,7 @@ _W = WindowEvent
 _SPENT = Cell(Verdict.TAKE, WindowState.EMPTY)
 _FILLED = Cell(Verdict.TAKE, WindowState.CREDIT)
 _WAIT: Cell[Any] = Cell(Verdict.WAIT)
-_OVERDRAWN = _fault("stream {stream!r} sent a CHUNK without credit")
+_OVERDRAWN = _fault("stream {stream} sent a CHUNK without credit")
 
 SENDER_LIFE: Table[WindowState, WindowEvent] = by_state(
     (WindowState.CREDIT, WindowState.EMPTY),

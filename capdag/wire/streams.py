@@ -14,6 +14,7 @@ from capdag.errors import RemoteProtocolError
 from .cbor import decode_value
 from .checksum import fnv1a_64
 from .credit import ReceiveWindow
+from .frame import show_value
 from .life import Life, Verdict
 from .stream_life import RECEIVER_LIFE, STREAM_EVENTS, STREAM_LIFE, StreamEvent, StreamState, WindowEvent, WindowState
 from .values import DEFAULT_MAX_ITEM, ItemReader
@@ -86,7 +87,9 @@ class InStream:
         """Let something happen to the stream, as its table says."""
         cell = self._life.take(event)
         if cell.verdict is Verdict.VIOLATE:
-            raise BrokenStreamError(StreamRule.LIFE, cell.why.format(type=event, stream=self.head.stream_id))
+            raise BrokenStreamError(
+                StreamRule.LIFE, cell.why.format(type=event, stream=show_value(self.head.stream_id))
+            )
 
     def chunk(self, view: FrameView) -> Received:
         """Take a CHUNK: check credit, index, checksum and value."""
@@ -95,14 +98,16 @@ class InStream:
         self.move(StreamEvent.CHUNK)
         if not self.window.arrive():
             why = RECEIVER_LIFE[WindowState.EMPTY][WindowEvent.CHUNK].why
-            raise CreditViolationError(f"CREDIT_VIOLATION: {why.format(stream=name)}")
+            raise CreditViolationError(f"CREDIT_VIOLATION: {why.format(stream=show_value(name))}")
         index, payload = view.fields[14], view.fields.get(6) or b""
         if index != self._chunks:
             raise BrokenStreamError(
-                StreamRule.INDEX, f"stream {name!r}: CHUNK {index} came where {self._chunks} was due"
+                StreamRule.INDEX, f"stream {show_value(name)}: CHUNK {index} came where {self._chunks} was due"
             )
         if fnv1a_64(payload) != view.fields[16]:
-            raise BrokenStreamError(StreamRule.CHECKSUM, f"stream {name!r}: CHUNK {index} has a wrong checksum")
+            raise BrokenStreamError(
+                StreamRule.CHECKSUM, f"stream {show_value(name)}: CHUNK {index} has a wrong checksum"
+            )
         self._chunks += 1
         if not self.head.is_sequence:
             return Received([decode_value(payload)], view.meta, 1, 0)
@@ -122,7 +127,8 @@ class InStream:
         self.move(StreamEvent.STREAM_END)
         if count is not None and count != self._chunks:
             raise BrokenStreamError(
-                StreamRule.COUNT, f"stream {name!r} ended with chunk_count {count} after {self._chunks} CHUNKs"
+                StreamRule.COUNT,
+                f"stream {show_value(name)} ended with chunk_count {count} after {self._chunks} CHUNKs",
             )
 
 
@@ -164,7 +170,7 @@ class InStreams:
         if stream is None:
             (event, *_) = STREAM_EVENTS[view.type]
             why = STREAM_LIFE[StreamState.NONE][event].why
-            raise BrokenStreamError(StreamRule.LIFE, why.format(type=event, stream=view.stream_id))
+            raise BrokenStreamError(StreamRule.LIFE, why.format(type=event, stream=show_value(view.stream_id)))
         return stream
 
     def check_ended(self) -> None:

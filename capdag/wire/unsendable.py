@@ -57,7 +57,7 @@ def _explain(value: object, path: str, depth: int) -> str | None:
         if listed is not None:
             return f"a key of {path} is a {type(listed).__name__}: send text instead, or a list of pairs for the map"
         inside = [(key, f"a key of {path}") for key in value]
-        inside += [(item, f"{path}[{key!r}]") for key, item in value.items()]
+        inside += [(item, f"{path}[{key!r:.60}]") for key, item in value.items()]
     elif isinstance(value, (Sequence, deque)):
         inside = [(item, f"{path}[{at}]") for at, item in enumerate(value)]
     else:

@@ -116,7 +116,7 @@ def _words(table: Table[Any, Any]) -> str:
 
 
 def _plain(why: str) -> str:
-    return why.replace("{type}", "TYPE").replace("{stream!r}", "S").replace("{direction}", "one side to the other")
+    return why.replace("{type}", "TYPE").replace("{stream}", "S").replace("{direction}", "one side to the other")
 
 
 def page() -> str:

@@ -278,7 +278,7 @@ def test_a_stream_judges_every_event_in_every_state(state: StreamState, event: S
     if cell.verdict is Verdict.VIOLATE:
         with pytest.raises(RemoteProtocolError) as caught:
             happen(streams, state, event)
-        assert str(caught.value) == cell.why.format(type=event.partition(",")[0], stream="s")
+        assert str(caught.value) == cell.why.format(type=event.partition(",")[0], stream="'s'")
         return
     happen(streams, state, event)
     ended = (cell.to or state) in (StreamState.ENDED, StreamState.NONE)
