@@ -14,6 +14,9 @@ _PREFIX = Struct(">I")
 PREFIX_SIZE = 4
 _SHOWN = 64
 
+_SMALL = 1024
+"""Bytes of a read that is joined to the one before it: by itself it would take more memory than it holds."""
+
 
 class FrameSplitter:
     """Collects bytes and gives whole bodies. Memory: at most one frame of `max_frame` bytes and one read.
@@ -45,7 +48,10 @@ class FrameSplitter:
     def take(self, data: bytes) -> None:
         """Take the bytes of one read, once `next` has given all that there was."""
         if self.missing:
-            self.parts.append(data)
+            if len(self.parts[-1]) < _SMALL and len(data) < _SMALL:
+                self.parts[-1] += data
+            else:
+                self.parts.append(data)
             self.missing = max(0, self.missing - len(data))
         else:
             self.data = self.data[self.position :] + data

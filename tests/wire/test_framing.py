@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -69,3 +70,18 @@ def test_any_cut_of_a_stream_gives_the_same_bodies(bodies: list[bytes], data: st
     splitter.eof()
     assert found == bodies
     assert splitter.offset == len(stream)
+
+
+@pytest.mark.parametrize("step", [2, 7, 1023, 1500])
+def test_a_frame_that_comes_in_small_pieces_takes_no_more_memory_than_in_one(step: int) -> None:
+    body = bytes(range(256)) * 512
+    stream = len(body).to_bytes(4, "big") + body
+    splitter, found = FrameSplitter(), list[bytes]()
+    tracemalloc.start()
+    try:
+        for start in range(0, len(stream), step):
+            found += splitter.feed(stream[start : start + step])
+        assert found == [body]
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(body)  # its pieces, and these joined
+    finally:
+        tracemalloc.stop()
