@@ -8,6 +8,7 @@ full check: bytes that are equal to good ones are good. Writing: the bytes are p
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from .frame import PROTOCOL_VERSION, FrameType, MessageId
@@ -76,11 +77,11 @@ def read_known(body: bytes) -> FrameView | None:
     return None
 
 
-def remember(view: FrameView) -> None:
+def remember(view: FrameView, fields: Mapping[int, Any]) -> None:
     """Note the stream of a CHUNK that was decoded and checked, if its form is the plain one: the usual keys in the
     usual order, one byte each."""
     body = view.body
-    keys = tuple(view.fields)
+    keys = tuple(fields)
     if not (keys in _KEYS or keys == _SPLICED) or not body.startswith(_HEADS[len(keys)]) or body[_PREFIX - 1] != 3:
         return  # or it has keys that are null, which are not among `keys`
     at = _end(body, _PREFIX)
@@ -100,7 +101,7 @@ def remember(view: FrameView) -> None:
         if len(_known) >= _MAX_REQUESTS:
             forget_streams()
         streams = _known.setdefault(body[:_PREFIX], [])
-        streams.insert(0, (body[tail : last + 1], rest, view.id, view.xid, view.fields[11]))
+        streams.insert(0, (body[tail : last + 1], rest, view.id, view.xid, fields[11]))
         del streams[_MAX_STREAMS:]
 
 

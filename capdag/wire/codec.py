@@ -10,14 +10,14 @@ from typing import Any
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
 
-from .cbor import decode_body, encode_plain
+from .cbor import encode_plain
 from .chunks import read_known, remember, write_plain
 from .forms import HEADS, LONGEST, learn_form, read_form
 from .frame import FRAME_TYPES, Frame, FrameType
 from .plans import learn_written, write_form
-from .rules import check_fields
+from .rules import check_fields, read_fields
 from .unsendable import explain_unsendable
-from .view import FrameView, frame_view
+from .view import MOST_KEPT, FrameView, frame_view
 
 _CHUNK = int(FrameType.CHUNK)
 
@@ -31,21 +31,18 @@ def inspect(body: bytes) -> FrameView:
     known = read_known(body) if head is None else read_form(body, head)
     if type(known) is FrameView:
         return known
-    fields = decode_body(body)
-    if type(fields) is not dict:
-        raise RemoteProtocolError(f"a frame is a CBOR map, not {type(fields).__name__}")
-    check_fields(fields)
+    fields = read_fields(body)
     view = _view(body, fields)
     if isinstance(known, tuple):
         learn_form(known, fields)
     elif view.type is FrameType.CHUNK:
-        remember(view)
+        remember(view, fields)
     return view
 
 
 def _view(body: bytes, fields: dict[int, Any]) -> FrameView:
-    kind = FRAME_TYPES[fields[1]]
-    return frame_view(body, kind, fields[2], fields.get(3, 0), fields.get(13), fields.get(11), fields)
+    kept = fields if len(body) - len(fields.get(6) or b"") <= MOST_KEPT else None
+    return frame_view(body, FRAME_TYPES[fields[1]], fields[2], fields.get(3, 0), fields.get(13), fields.get(11), kept)
 
 
 def decode_frame(body: bytes) -> Frame:

@@ -7,11 +7,21 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
+from .cbor import decode_body
 from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FixedMeta, FrameType, show_value
 from .policy import read_policy
 from .unsendable import MAX_DEPTH
 
 _MAX_UINT = 2**64 - 1
+
+
+def read_fields(body: bytes) -> dict[int, Any]:
+    """Decode a body and hold it to every rule. Raises RemoteProtocolError naming key, frame type and value."""
+    fields = decode_body(body)
+    if type(fields) is not dict:
+        raise RemoteProtocolError(f"a frame is a CBOR map, not {type(fields).__name__}")
+    check_fields(fields)
+    return fields
 
 
 def check_fields(fields: dict[Any, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .frame import Frame, FrameType, MessageId, show_id
+from .rules import read_fields
 
 WIDTHS = {0x18: 1, 0x19: 2, 0x1A: 4, 0x1B: 8}
 """First byte of an unsigned integer of more than one byte, and how many follow it."""
@@ -16,6 +17,10 @@ ChunkPlaces = tuple[int, int, int]
 """Where in the body of a CHUNK its payload begins, how long it is, and where its chunk_index begins. The checksum
 follows: key 16, `1b`, 8 bytes."""
 
+MOST_KEPT = 4096
+"""Bytes of a body without its payload, from which a view does not keep what they decode to. That may take a hundred
+times as much memory, and views wait in queues that go by the sizes of bodies."""
+
 _checksum_at = struct.Struct(">Q").unpack_from
 
 
@@ -24,7 +29,7 @@ class FrameView:
 
     `body` is the encoded frame without its length prefix. `fields`, the map of integer keys, is made when it is first
     asked for where `places` are known instead, or a frame that is `like` this one but for its header and what its meta
-    has `told`.
+    has `told`; and whenever it is asked for where it would take much memory.
     """
 
     __slots__ = ("_fields", "_like", "_told", "body", "id", "places", "seq", "stream_id", "type", "xid")
@@ -44,7 +49,12 @@ class FrameView:
     def fields(self) -> dict[int, Any]:
         """The decoded map. Not to be changed."""
         if self._fields is None:
-            self._fields = self._read_chunk() if self._like is None else self._fill(self._like)
+            if self.places is not None:
+                self._fields = self._read_chunk(self.places)
+            elif self._like is not None:
+                self._fields = self._fill(self._like)
+            else:
+                return read_fields(self.body)
         return self._fields
 
     def _fill(self, like: dict[int, Any]) -> dict[int, Any]:
@@ -61,9 +71,8 @@ class FrameView:
                 meta.update(self._told)
         return fields
 
-    def _read_chunk(self) -> dict[int, Any]:
-        assert self.places is not None
-        (payload, size, at), body = self.places, self.body
+    def _read_chunk(self, places: ChunkPlaces) -> dict[int, Any]:
+        (payload, size, at), body = places, self.body
         index, end = body[at], at + 3
         if index > 0x17:
             end += WIDTHS[index]
