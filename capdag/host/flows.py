@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from capdag.wire import PAYLOAD_HEADROOM, TERMINAL_TYPES, DropReason, FrameType, FrameView, Limits, SendWindow
 from capdag.wire.blocks import ChunkRun
+from capdag.wire.limits import MOST_BESIDES_PAYLOAD
 
 _STREAMED = frozenset({FrameType.STREAM_START, FrameType.CHUNK})
 
@@ -46,6 +47,10 @@ class Edge:
         """Count one frame. Returns why its request has to end, or None."""
         if view.type not in _STREAMED:
             return None
+        size = len(view.body)
+        if size > MOST_BESIDES_PAYLOAD and (besides := size - view.payload_size) > MOST_BESIDES_PAYLOAD:
+            text = f"sent a {view.type.name} of {besides} bytes besides its payload; the most is {MOST_BESIDES_PAYLOAD}"
+            return Fault("PROTOCOL_VIOLATION", text)
         stream = view.stream_id
         left = self.remaining.get(stream)
         if left is None:

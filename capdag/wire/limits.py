@@ -18,6 +18,9 @@ XID_HEADROOM = 10
 PAYLOAD_HEADROOM = 5
 """A scalar byte piece of max_chunk bytes gains up to this many bytes of CBOR head."""
 
+MOST_BESIDES_PAYLOAD = 65_536
+"""Bytes that a STREAM_START or a CHUNK may take besides its payload: names and meta. Credit bounds payloads only."""
+
 
 class Limits(NamedTuple):
     """What one link agreed on: sizes in bytes, the reorder buffer in frames, credit in CHUNKs per stream."""

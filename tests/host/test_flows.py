@@ -73,6 +73,23 @@ def test_edge_bounds_streams_and_payloads() -> None:
     assert "16 bytes on stream 'a'; the most is 15" in fault.text
 
 
+def test_edge_bounds_names_and_meta_which_cost_no_credit() -> None:
+    """H20."""
+    edge = Edge(LIMITS._replace(max_chunk=200_000), max_streams=2)
+    common = {"stream_id": "s", "chunk_index": 0, "checksum": 0}
+    named = Frame(FrameType.STREAM_START, RID, stream_id="s" * 70_000, media_urn="media:")
+    told = Frame(FrameType.CHUNK, RID, payload=bytes(9), meta={"a": bytes(70_000)}, **common)  # type: ignore[arg-type]
+    for frame in (named, told):
+        fault = edge.fault(view_of(frame))
+        assert fault is not None
+        assert fault.code == "PROTOCOL_VIOLATION"
+        assert f"sent a {frame.frame_type.name} of 70" in fault.text
+        assert "bytes besides its payload; the most is 65536" in fault.text
+    assert edge.remaining == {}
+    full = Frame(FrameType.CHUNK, RID, payload=bytes(150_000), meta={"a": bytes(65_000)}, **common)  # type: ignore[arg-type]
+    assert edge.fault(view_of(full)) is None
+
+
 def test_grant_without_a_stream_means_the_only_one() -> None:
     edge, hold = Edge(LIMITS, max_streams=2), Hold(1)
     edge.fault(chunk())
