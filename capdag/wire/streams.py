@@ -38,7 +38,7 @@ class StreamHead(NamedTuple):
 class Received(NamedTuple):
     """What one CHUNK gave: whole values (scalar: one, sequence: any number), the meta of the item it began.
 
-    `grant_now` is the grant due at once: continuation CHUNKs of an item count as consumed on arrival. `owed` is how
+    `grant_now` is the grant due at once: continuation CHUNKs of an item count as consumed on arrival, and empty ones. `owed` is how
     many CHUNKs the receiver must count as consumed when it has used the values.
     """
 
@@ -119,7 +119,8 @@ class InStream:
         values = self._items.feed(payload)
         if self._items.inside_item:
             self.move(StreamEvent.FRAGMENT)
-        return Received(values, self._meta, 0 if continued else 1, self.window.consume() if continued else 0)
+        used = continued or not payload
+        return Received(values, self._meta, 0 if used else 1, self.window.consume() if used else 0)
 
     def end(self, view: FrameView) -> None:
         """Take the STREAM_END: check the count and that no item is open."""

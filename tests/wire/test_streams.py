@@ -221,3 +221,15 @@ def test_lists_and_maps_go_piece_by_piece() -> None:
     assert [decode_value(p) for p in scalar_payloads({"k": 1}, 9)] == [["k", 1]]
     assert list(scalar_payloads(b"", 9)) == list(scalar_payloads([], 9)) == []
     assert [decode_value(p) for p in scalar_payloads(None, 9)] == [None]
+
+
+def test_empty_chunks_of_a_sequence_are_granted_when_they_come() -> None:
+    stream = opened(4, is_sequence=True)
+    granted = 0
+    for index in range(20):
+        received = stream.chunk(chunk(index, b""))
+        assert (received.values, received.owed) == ([], 0)
+        granted += received.grant_now
+    assert granted == 20
+    received = stream.chunk(chunk(20, b"\x01", meta={"n": 1}))
+    assert (received.values, received.meta, received.owed, received.grant_now) == ([1], {"n": 1}, 1, 0)
