@@ -10,7 +10,16 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from capdag.wire import PAYLOAD_HEADROOM, TERMINAL_TYPES, DropReason, FrameType, FrameView, Limits, SendWindow
+from capdag.wire import (
+    PAYLOAD_HEADROOM,
+    TERMINAL_TYPES,
+    DropReason,
+    FrameType,
+    FrameView,
+    Limits,
+    SendWindow,
+    show_value,
+)
 from capdag.wire.blocks import ChunkRun
 from capdag.wire.limits import MOST_BESIDES_PAYLOAD
 
@@ -60,12 +69,11 @@ class Edge:
             left = self._window
         if view.type is FrameType.CHUNK:
             if left <= 0:
-                text = f"sent a CHUNK on stream {stream!r} without credit (its window is {self._window})"
+                text = f"sent a CHUNK on stream {show_value(stream)} without credit (its window is {self._window})"
                 return Fault("CREDIT_VIOLATION", text)
             if view.payload_size > self._max_payload:
-                text = (
-                    f"sent a payload of {view.payload_size} bytes on stream {stream!r}; the most is {self._max_payload}"
-                )
+                size = view.payload_size
+                text = f"sent a payload of {size} bytes on stream {show_value(stream)}; the most is {self._max_payload}"
                 return Fault("PROTOCOL_VIOLATION", text)
             left -= 1
         self.remaining[stream] = left

@@ -18,6 +18,7 @@ from capdag.wire import (
     policy_frame,
     read_policy,
     show_id,
+    show_value,
     view_of,
 )
 from capdag.wire.blocks import ChunkRun, Parcel
@@ -138,7 +139,7 @@ class RelaySide:
         try:
             cap = CapUrn.parse(named)
         except UrnError as error:
-            return Failure("INVALID_REQUEST", AttributionClass.INPUT, f"{named!r} is no cap URN: {error}")
+            return Failure("INVALID_REQUEST", AttributionClass.INPUT, f"{show_value(named)} is no cap URN: {error}")
         if cap == IDENTITY:
             return self._echo
         found = x.caps.best_match(cap, usable=self._is_usable) or x.caps.best_match(cap)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         FrameType,
         MessageId,
         show_id,
+        show_value,
     )
     from .framing import FrameSplitter, pack
     from .handshake import (
@@ -67,7 +68,7 @@ else:
             ".checksum": "fnv1a_64",
             ".codec": "decode_frame encode_frame inspect view_of with_routing_id",
             ".credit": "REQUEST RESPONSE ReceiveWindow SendWindow credit_frame",
-            ".frame": "FLOW_TYPES PROTOCOL_VERSION TERMINAL_TYPES Frame FrameType MessageId show_id",
+            ".frame": "FLOW_TYPES PROTOCOL_VERSION TERMINAL_TYPES Frame FrameType MessageId show_id show_value",
             ".framing": "FrameSplitter pack",
             ".handshake": "CartridgeHello IdentityCheck deferred_identity_request hello_frame identity_request "
             "read_cartridge_hello read_hello",
@@ -96,6 +97,6 @@ __all__ = [
     "decode_value", "deferred_identity_request", "encode_frame", "encode_value", "end_frame", "err_frame",
     "failure_of", "flow_of", "fnv1a_64", "hello_frame", "identity_request", "inspect", "is_success",
     "item_payloads", "log_frame", "pack", "policy_frame", "read_cancel", "read_cartridge_hello", "read_failure",
-    "read_hello", "read_log", "read_policy", "read_pools", "scalar_payloads", "show_id", "view_of",
-    "with_routing_id", "write_pools",
+    "read_hello", "read_log", "read_policy", "read_pools", "scalar_payloads", "show_id", "show_value",
+    "view_of", "with_routing_id", "write_pools",
 ]  # fmt: skip

@@ -38,8 +38,8 @@ class StreamHead(NamedTuple):
 class Received(NamedTuple):
     """What one CHUNK gave: whole values (scalar: one, sequence: any number), the meta of the item it began.
 
-    `grant_now` is the grant due at once: continuation CHUNKs of an item count as consumed on arrival, and empty ones. `owed` is how
-    many CHUNKs the receiver must count as consumed when it has used the values.
+    `grant_now` is the grant due at once: continuation CHUNKs of an item, and empty ones, count as consumed on arrival.
+    `owed` is how many CHUNKs the receiver must count as consumed when it has used the values.
     """
 
     values: list[Any]
