@@ -40,11 +40,15 @@ class Sender:
 
     async def run(self) -> None:
         """Send the body. What an argument's own iterable raises passes through."""
-        with ungrouped():
-            async with trio.open_nursery() as nursery:
-                for out in self._outs:
-                    nursery.start_soon(out.run)
-        self._request.send([body_end_frame(self._request.rid)])
+        last: list[Frame] = []
+        if len(self._outs) == 1:
+            last = await self._outs[0].run()
+        else:
+            with ungrouped():
+                async with trio.open_nursery() as nursery:
+                    for out in self._outs:
+                        nursery.start_soon(out.run_beside_others)
+        self._request.send([*last, body_end_frame(self._request.rid)])
 
     def grant(self, view: FrameView) -> None:
         """Take a CREDIT. One without stream_id is for the only argument still open."""
@@ -75,39 +79,43 @@ class _Out:
         self._window.grant(credit)
         self._granted.set()
 
-    async def run(self) -> None:
-        media, is_sequence = self._argument.media_urn, self._argument.is_sequence
-        self._send(FrameType.STREAM_START, media_urn=media, is_sequence=is_sequence)
-        data = self._argument.data
+    async def run_beside_others(self) -> None:
+        """Send all of it."""
+        self._request.send(await self.run())
+
+    async def run(self) -> list[Frame]:
+        """Send all of it but what is returned, which can go at once: frames that go together cost one wake-up of
+        whoever reads them."""
+        argument = self._argument
+        frames = [self._frame(FrameType.STREAM_START, media_urn=argument.media_urn, is_sequence=argument.is_sequence)]
+        data = argument.data
         if isinstance(data, bytes):
-            await self._send_value(data)
+            await self._send_value(data, frames)
         elif isasyncgen(data):
             async with aclosing(data):
-                await self._send_all(data)
+                await self._send_all(data, frames)
         else:
-            await self._send_all(data)
+            await self._send_all(data, frames)
         self.done = True
-        self._send(FrameType.STREAM_END, chunk_count=self._index)
+        return [*frames, self._frame(FrameType.STREAM_END, chunk_count=self._index)]
 
-    async def _send_all(self, values: AsyncIterable[Any]) -> None:
+    async def _send_all(self, values: AsyncIterable[Any], frames: list[Frame]) -> None:
+        self._send(frames)
         async for value in values:
-            await self._send_value(value)
+            await self._send_value(value, frames)
+            self._send(frames)
 
-    async def _send_value(self, value: Any) -> None:
-        """Send as many CHUNKs at a time as credit allows."""
+    async def _send_value(self, value: Any, frames: list[Frame]) -> None:
+        """Send as many CHUNKs at a time as credit allows; the last ones are left in `frames`."""
         make = item_payloads if self._argument.is_sequence else scalar_payloads
-        frames: list[Frame] = []
         for payload in make(value, self._max_chunk):
             if not self._window.take():
-                self._request.send(frames)
-                frames = []
+                self._send(frames)
                 await self._wait_for_credit()
             frames.append(self._chunk(payload))
-            if len(frames) == _BURST:
-                self._request.send(frames)
-                frames = []
+            if len(frames) >= _BURST:
+                self._send(frames)
                 await trio.lowlevel.checkpoint()
-        self._request.send(frames)
 
     async def _wait_for_credit(self) -> None:
         while not self._window.take():
@@ -126,5 +134,9 @@ class _Out:
         self._index += 1
         return frame
 
-    def _send(self, kind: FrameType, **fields: Any) -> None:
-        self._request.send([Frame(kind, self._request.rid, stream_id=self.stream_id, **fields)])
+    def _frame(self, kind: FrameType, **fields: Any) -> Frame:
+        return Frame(kind, self._request.rid, stream_id=self.stream_id, **fields)
+
+    def _send(self, frames: list[Frame]) -> None:
+        self._request.send(frames)
+        frames.clear()
