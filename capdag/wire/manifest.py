@@ -5,13 +5,13 @@ Plain functions over JSON values: the SDK builds one at cold start, the host rea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
 
+from .documents import read_json
 from .frame import show_value
 from .link_life import IDENTITY_CAP
 
@@ -38,10 +38,7 @@ class Manifest(NamedTuple):
 
 def read_manifest(data: bytes) -> Manifest:
     """Read and check a manifest. Raises RemoteProtocolError naming the field at fault and what it must be."""
-    try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"the manifest is not JSON: {error}") from None
+    parsed = read_json(data, "the manifest")
     if not isinstance(parsed, dict):
         raise RemoteProtocolError(f"the manifest must be a JSON object, not {type(parsed).__name__}")
     texts = [_need(parsed, key, str, "manifest") for key in ("name", "version", "channel", "description")]

@@ -6,13 +6,14 @@ A host reads with `read_manifest`, which asks for what it routes by. Other hosts
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, MediaUrn, UrnError
 
+from .documents import read_json
 from .link_life import IDENTITY_CAP
 
 
@@ -79,9 +80,9 @@ _RESERVED_FLAGS = ("manifest", "--help", "--version", "-v", "-h")
 def manifest_faults(data: bytes) -> list[ManifestFault]:
     """Return everything that is wrong with a manifest; empty if nothing is."""
     try:
-        manifest = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        return [_field(f"the manifest is not JSON: {error}")]
+        manifest = read_json(data, "the manifest")
+    except RemoteProtocolError as error:
+        return [_field(str(error))]
     if not isinstance(manifest, dict):
         return [_field(f"the manifest must be a map, not {type(manifest).__name__}")]
     return list(_manifest_faults(manifest))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
 
+from .documents import read_json
 from .frame import Frame, FrameType, show_value
 from .limits import Limits, read_limits
 from .pools import PoolState, pools_of
@@ -79,13 +80,7 @@ def notify_frame(
 def read_notify(view: FrameView) -> Notice:
     """Read a RELAY_NOTIFY. Raises RemoteProtocolError naming the record and field at fault."""
     limits = read_limits(view.meta, optional=True)
-    data = view.meta.get("manifest")
-    if not isinstance(data, bytes):
-        raise RemoteProtocolError(f"RELAY_NOTIFY needs a manifest as bytes holding JSON, not {type(data).__name__}")
-    try:
-        payload = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"the manifest of RELAY_NOTIFY is not JSON: {error}") from None
+    payload = read_json(view.meta.get("manifest"), "the manifest of RELAY_NOTIFY")
     installs = payload.get("installed_cartridges") if isinstance(payload, dict) else None
     if not isinstance(installs, list):
         raise RemoteProtocolError("the manifest of RELAY_NOTIFY needs installed_cartridges as a list")

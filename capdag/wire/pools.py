@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from capdag.errors import RemoteProtocolError
 
+from .documents import read_json
 from .frame import show_value
 
 ALL_POOL = "all"
@@ -54,13 +55,7 @@ def write_pools(pools: Pools) -> bytes:
 
 def read_pools(data: object) -> dict[str, PoolState]:
     """Read a pool map. Raises RemoteProtocolError naming the pool and the field at fault."""
-    if not isinstance(data, bytes):
-        raise RemoteProtocolError(f"pools must be bytes holding JSON, not {type(data).__name__}")
-    try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"pools are not JSON: {error}") from None
-    return pools_of(parsed)
+    return pools_of(read_json(data, "pools"))
 
 
 def pools_of(parsed: object) -> dict[str, PoolState]:
