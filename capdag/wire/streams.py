@@ -167,7 +167,7 @@ class InStreams:
 
     def of(self, view: FrameView) -> InStream:
         """Return the stream a CHUNK or STREAM_END belongs to. Raises RemoteProtocolError for one never started."""
-        stream = self._streams.get(view.stream_id or "")
+        stream = None if view.stream_id is None else self._streams.get(view.stream_id)
         if stream is None:
             (event, *_) = STREAM_EVENTS[view.type]
             why = STREAM_LIFE[StreamState.NONE][event].why
@@ -181,8 +181,10 @@ class InStreams:
 
     def note_grant(self, stream_id: str | None, credit: int) -> None:
         """Count a CREDIT that was seen on its way to the sender. Without stream_id it is for the one stream open."""
-        still_open = [stream for stream in self._streams.values() if not stream.ended]
-        named = still_open[0] if stream_id is None and len(still_open) == 1 else self._streams.get(stream_id or "")
+        named = None if stream_id is None else self._streams.get(stream_id)
+        if stream_id is None:
+            still_open = [stream for stream in self._streams.values() if not stream.ended]
+            named = still_open[0] if len(still_open) == 1 else None
         if named is not None:
             named.window.note_grant(credit)
 

@@ -233,3 +233,13 @@ def test_empty_chunks_of_a_sequence_are_granted_when_they_come() -> None:
     assert granted == 20
     received = stream.chunk(chunk(20, b"\x01", meta={"n": 1}))
     assert (received.values, received.meta, received.owed, received.grant_now) == ([1], {"n": 1}, 1, 0)
+
+
+@pytest.mark.parametrize("kind", [FrameType.CHUNK, FrameType.STREAM_END])
+def test_a_frame_without_a_stream_is_not_one_of_the_stream_without_a_name(kind: FrameType) -> None:
+    streams = InStreams(4)
+    streams.start(start(""))
+    nameless = Frame(kind, 1, payload=b"\x00", chunk_index=0, checksum=fnv1a_64(b"\x00"))
+    with pytest.raises(BrokenStreamError, match="for stream None, which was never started"):
+        streams.of(view_of(nameless))
+    assert streams.of(chunk(0, b"\x00", "")).head.stream_id == ""
