@@ -132,6 +132,11 @@ class Session:
 
     def _on_req(self, view: FrameView) -> None:
         flow = Flow(view.id, view.xid)
+        live = self._jobs.get(view.id)
+        if live is not None and live.flow.xid == view.xid:
+            with self._lock:
+                self._counts.drop(view, "protocol_violation")  # an ERR for it would end the first (L15)
+            return
         try:
             cap = self._accept(view)
         except CartridgeError as refusal:

@@ -15,6 +15,7 @@ from capdag.wire import (
     body_end_frame,
     encode_value,
     err_frame,
+    is_success,
     scalar_payloads,
 )
 from cartridges.echo import ECHO, FAIL
@@ -215,6 +216,20 @@ AN_OUTPUT = Frame(FrameType.STREAM_START, 1, stream_id="a", media_urn="media:oct
 def test_a_bad_body_costs_its_own_request(frames: list[Frame], code: str, why: str) -> None:
     failure = failure_of_body(frames, stub.LAZY if code == "CREDIT_VIOLATION" else stub.READ)
     assert (failure.code, why in failure.message) == (code, True), failure
+
+
+def test_a_req_under_a_live_id_costs_the_first_nothing() -> None:
+    """With the XID of the first it is dropped and counted, as an ERR would end the first; with another, refused."""
+    with cartridge() as driver:
+        driver.attach()
+        first = whole_request(1, ECHO, "media:octets", b"hello", xid=9)
+        driver.send(*first[:2], req(1, ECHO, xid=9), req(1, ECHO, xid=10))
+        refusal = driver.terminal(1)
+        assert (refusal.xid, refusal.meta["code"]) == (10, "PROTOCOL_VIOLATION")
+        assert driver.heartbeat(2).meta["drops_total"] == 1
+        driver.send(*first[2:])
+        ended = driver.next(lambda view: view.id == 1 and view.type is FrameType.END)
+        assert (ended.xid, is_success(ended.meta)) == (9, True)
 
 
 def test_an_argument_that_nobody_declared_is_refused() -> None:
