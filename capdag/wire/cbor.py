@@ -9,6 +9,7 @@ import cbor2
 
 from capdag.errors import LocalProtocolError, RemoteProtocolError
 
+from .flaws import find_flaw
 from .scan import ItemScan
 from .unsendable import MAX_DEPTH, explain_unsendable
 
@@ -110,10 +111,38 @@ def decode_body(data: bytes) -> Any:
 def decode_value(data: bytes) -> Any:
     """Decode exactly one CBOR item under the strict rules; raises RemoteProtocolError."""
     try:
+        value = _decode_value(data)
+    except RemoteProtocolError as error:
+        flaw = find_flaw(data)
+        raise error if flaw is None else RemoteProtocolError(f"not one strict CBOR item: {flaw}") from None
+    if not _is_plain(value):
+        raise RemoteProtocolError(f"not one strict CBOR item: {find_flaw(data) or 'a simple value'}")
+    return value
+
+
+def _decode_value(data: bytes) -> Any:
+    try:
         return _simple_keys.decode(data)
     except RemoteProtocolError:
         ItemScan().advance(data)  # it is wrong, or it has keys that are not texts or bytes
     return _any_key.decode(data)
+
+
+_SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+
+
+def _is_plain(value: object) -> bool:
+    """True for what has no undefined and no simple value in it, which decoders let pass."""
+    kind = type(value)
+    if kind is dict:
+        if not _SCALARS.issuperset(map(type, value)):  # type: ignore[call-overload]
+            return False
+        inside = value.values()  # type: ignore[attr-defined]
+    elif kind is list:
+        inside = value
+    else:
+        return kind in _SCALARS
+    return _SCALARS.issuperset(map(type, inside)) or all(map(_is_plain, inside))
 
 
 def encode_value(value: Any) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 from capdag.errors import RemoteProtocolError
 
 from .cbor import decode_body
+from .flaws import find_flaw, shown_path
 from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FixedMeta, FrameType, show_value
 from .policy import read_policy
 from .unsendable import MAX_DEPTH
@@ -17,11 +18,29 @@ _MAX_UINT = 2**64 - 1
 
 def read_fields(body: bytes) -> dict[int, Any]:
     """Decode a body and hold it to every rule. Raises RemoteProtocolError naming key, frame type and value."""
-    fields = decode_body(body)
+    try:
+        fields = decode_body(body)
+    except RemoteProtocolError as error:
+        raise _placed(error, body) from None
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a frame is a CBOR map, not {type(fields).__name__}")
     check_fields(fields)
     return fields
+
+
+def _placed(error: RemoteProtocolError, body: bytes) -> RemoteProtocolError:
+    """Return the error for a body that could not be decoded, by the key under which it is wrong."""
+    flaw = find_flaw(body)
+    if flaw is None:
+        return error
+    if body[:1] < b"\xa0" or body[:1] > b"\xbb":
+        return RemoteProtocolError(f"not one strict CBOR item: {flaw}")  # no map, which has keys
+    frame = _type_of(flaw.before) if 1 in flaw.before else "a frame"
+    if flaw.path:
+        key, *inside = flaw.path
+        frame = f"key {show_value(key)} ({FIELD_NAMES.get(key, 'unknown')}) of {frame}"  # type: ignore[call-overload]
+        frame += f", at {shown_path(inside)}," if inside else ""
+    return RemoteProtocolError(f"not one strict CBOR item: {frame} has {flaw.what}, at offset {flaw.offset}")
 
 
 def check_fields(fields: dict[Any, Any]) -> None:
@@ -57,7 +76,7 @@ def _check_field(fields: dict[Any, Any], key: object, value: object) -> None:
         )
 
 
-def _type_of(fields: dict[Any, Any]) -> str:
+def _type_of(fields: Mapping[Any, Any]) -> str:
     return f"frame type {show_value(fields.get(1))}"
 
 

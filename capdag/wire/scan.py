@@ -27,7 +27,7 @@ class ItemScan:
             extra = head & 0x1F
             width = 0 if extra < 24 else 1 << (extra - 24) if extra < 28 else -1
             if width < 0 or head >> 5 == 6:
-                raise self._wrong(f"byte 0x{head:02x} is a tag or no definite length")
+                raise self._wrong(f"a tag or no definite length (byte 0x{head:02x})")
             after = self._position + 1 + width
             if after > end:
                 return 0
@@ -43,9 +43,9 @@ class ItemScan:
             after += count
         elif major in (4, 5):
             if self._keys[-1] and not self._open[-1] & 1:
-                raise self._wrong("a key of a map is an array or a map")
+                raise self._wrong("a key that is an array or a map")
             if count and len(self._open) > MAX_DEPTH:
-                raise self._wrong(f"it is nested deeper than {MAX_DEPTH}")
+                raise self._wrong(f"nesting deeper than {MAX_DEPTH}")
         self._position = after
         self._open[-1] -= 1
         if major in (4, 5) and count:
