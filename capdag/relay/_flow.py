@@ -20,6 +20,8 @@ _CHUNK, _STREAM_START, _STREAM_END = FrameType.CHUNK, FrameType.STREAM_START, Fr
 class Sink(Protocol):
     """Where frames of a request go: a master or a caller of ours."""
 
+    name: str
+    """Who it is, for people."""
     max_frame: int
     """Longest frame body it takes (bytes)."""
 
@@ -34,6 +36,7 @@ class Sink(Protocol):
 class Nobody:
     """The sink of a request whose caller has gone, or has had its terminal."""
 
+    name = "nobody"
     max_frame = 2**32
     is_choked = False
 

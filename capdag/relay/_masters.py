@@ -278,13 +278,14 @@ class Masters:
             await self._changes.park()
 
     def capabilities(self) -> tuple[Capability, ...]:
-        """Return what ready masters offer, in the order of their notices."""
-        return tuple(
-            _capability(offer, master)
-            for master in self._slots.values()
-            if master.state is MasterState.READY and master.notice is not None
-            for offer in master.notice.caps
-        )
+        """Return what ready masters offer, in the order of their notices. What an install names twice is told once."""
+        told: dict[tuple[str, str, CapUrn], Capability] = {}
+        for master in self._slots.values():
+            if master.state is MasterState.READY and master.notice is not None:
+                for offer in master.notice.caps:
+                    capability = _capability(offer, master)
+                    told.setdefault((master.name, capability.install_id, offer.urn), capability)
+        return tuple(told.values())
 
 
 def _capability(offer: Offer, master: Master) -> Capability:

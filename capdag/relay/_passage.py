@@ -16,6 +16,7 @@ from capdag.wire import (
     FrameType,
     FrameView,
     read_cancel,
+    show_value,
     with_routing_id,
 )
 from capdag.wire.life import Verdict
@@ -38,11 +39,11 @@ class Passage:
         self._out = out
         self._clock = clock
 
-    def lose(self, view: FrameView, reason: DropReason | None = None) -> None:
+    def lose(self, view: FrameView, sender: Sink, reason: DropReason | None = None, why: str = "") -> None:
         """Count a frame that goes nowhere: a straggler if its request ended lately, else a drop."""
         line = self._rows.counts.drop(view, reason) if reason else self._rows.counts.unroutable(view)
         if line is not None:
-            log.debug("%s", line)
+            log.debug("%s: %s%s", sender.name, line, f": {why}" if why else "")
 
     def take(self, row: Row, side: Side, view: FrameView) -> None:
         """Route a frame that `side` of a request has sent."""
@@ -51,13 +52,22 @@ class Passage:
         if cell.verdict is Verdict.DRAIN:
             self._drain(row, view)
         elif cell.verdict is not Verdict.TAKE:
-            self.lose(view, "cancelled" if row.state is RequestState.CANCELLED else None)
+            self._refuse(row, side, view)
         elif side is Side.HANDLER and row.answer.pending is not None:
-            self.lose(view)  # its terminal has come, and waits for credit
+            self._rows.released.add(row.rid)  # its terminal has come, and waits for credit
+            self.lose(view, row.body.sink)
         elif (why := too_long(view, row.body.sink if side is Side.REQUESTER else row.answer.sink)) is not None:
             self._endings.fail(row, why)
         else:
             ROUTES[view.type](self, row, side, view)
+
+    def _refuse(self, row: Row, side: Side, view: FrameView) -> None:
+        """Count a frame that this side of a request may not send now."""
+        sender = row.answer.sink if side is Side.REQUESTER else row.body.sink
+        if row.state is RequestState.CANCELLED:
+            self.lose(view, sender, "cancelled")
+        else:
+            self.lose(view, sender, "protocol_violation", f"a {side} may not send it (state {row.state})")
 
     def _body(self, row: Row, side: Side, view: FrameView) -> None:
         """CHUNK and its like, of a body or of an answer."""
@@ -65,7 +75,8 @@ class Passage:
         if not self._admit(row, flow, view):
             return
         if view.type is FrameType.LOG and flow.sink.is_choked:
-            self.lose(view, "overrun")
+            why = f"{flow.sink.name} has not read what was sent before"
+            self.lose(view, row.body.sink, "overrun", why)
         else:
             self._out.put(flow.sink, _routed(view, row))
 
@@ -86,16 +97,18 @@ class Passage:
 
     def _drain(self, row: Row, view: FrameView) -> None:
         """The handler of a cancelled request may write on until its terminal: count and grant, deliver nothing."""
-        self.lose(view, "cancelled")
+        self.lose(view, row.body.sink, "cancelled")
         row.answer.swallow(view)
         self._endings.refill(row, least=max(1, row.answer.window // 2))
 
     def _credit(self, row: Row, side: Side, view: FrameView) -> None:
         """A requester grants for the answer, a handler for the body."""
-        if view.meta.get("credit_dir") != (RESPONSE if side is Side.REQUESTER else REQUEST):
-            self.lose(view)
-            return
         flow, sender = (row.answer, row.body.sink) if side is Side.REQUESTER else (row.body, row.answer.sink)
+        direction, seen = RESPONSE if side is Side.REQUESTER else REQUEST, view.meta.get("credit_dir")
+        if seen != direction:
+            why = f"credit_dir of a {side} must be {direction!r}, not {show_value(seen)}"
+            self.lose(view, flow.sink, "protocol_violation", why)
+            return
         self._out.put(sender, _routed(view, row))
         for held in flow.grant(view):
             if flow is row.answer and held.type in TERMINAL_TYPES:

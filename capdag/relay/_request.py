@@ -35,6 +35,7 @@ class Request:
     After the terminal has been delivered, or is on its way, `send` and `cancel` do nothing.
     """
 
+    name = "a caller"
     max_frame = 2**32  # a caller in this process takes any frame
     is_choked = False
 

@@ -67,7 +67,7 @@ class Router:
         elif cell.verdict is Verdict.REFUSE:
             self._answer(master, view, failure("PROTOCOL_VIOLATION", f"host {master.name}: {cell.why}"))
         else:
-            self._passage.lose(view)
+            self._passage.lose(view, master, why=cell.why)
 
     def _answer(self, master: Master, req: FrameView, why: Failure) -> None:
         """Refuse a host's REQ. No XID was given for it."""
@@ -80,7 +80,7 @@ class Router:
         row = self._rows.find(view.id, view.xid)
         side = None if row is None else _side(row, master, view)
         if row is None or side is None:
-            self._passage.lose(view)
+            self._passage.lose(view, master)
         else:
             self._passage.take(row, side, view)
 
@@ -91,7 +91,7 @@ class Router:
         if twin is not None and twin.answer.sink is master:
             # One caller, one id, two requests: whatever comes for it could be of either.
             self._endings.fail(twin, twice)
-            self._passage.lose(view)
+            self._passage.lose(view, master, "protocol_violation", twice.message)
             return
         try:
             if twin is not None:
@@ -107,7 +107,7 @@ class Router:
             parent = None
         if parent is not None and parent.cancel is not None:
             raise parent.cancel.failure().error()
-        line = self.choose(wanted_cap(view.fields.get(10, "")))
+        line = self.choose(wanted_cap(view.fields.get(10)))
         # A call waits for no slot: whoever makes it holds one, which the other might be waiting for.
         found = line.room()
         handler = next(iter(line.places)) if found is None else found[0]
@@ -155,8 +155,10 @@ class Router:
         return row
 
 
-def wanted_cap(text: str) -> CapUrn:
+def wanted_cap(text: str | None) -> CapUrn:
     """Return the cap that a request asks for. Raises RequestFailedError: INVALID_REQUEST."""
+    if text is None:
+        raise failure("INVALID_REQUEST", "a REQ must name a cap URN in key 10 (cap): it has no such key").error()
     try:
         return CapUrn.parse(text)
     except UrnError as error:

@@ -48,6 +48,12 @@ def caps(switch: Switch) -> list[str]:
     return [capability.text for capability in switch.capabilities()]
 
 
+async def test_a_cap_that_an_install_names_twice_is_told_once(kind: LinkKind, clock: MockClock | None) -> None:
+    """S13: a caller that goes by an alias would have two to choose from."""
+    async with open_switch() as switch, ready(switch, "m0", kind, ECHO, UPPER, ECHO):
+        assert caps(switch)[1:] == [ECHO, UPPER]
+
+
 async def test_policy_goes_first_then_the_identity_check(kind: LinkKind, clock: MockClock | None) -> None:
     """S1, S5."""
     settings = SwitchSettings(policy=NetworkPolicy.OFFLINE)

@@ -40,7 +40,8 @@ async def test_an_answer_is_held_to_the_window_of_its_receiver(kind: LinkKind, c
         assert outstanding(switch, "out-0") == -32
         # The END has come and waits: nothing comes after it.
         b.send(answer.progress(1.0), answer.end(), answer.err())
-        await until(lambda: switch.snapshot()["drops"]["total"] == 3)
+        await until(lambda: switch.snapshot()["stragglers"]["total"] == 3)
+        assert switch.snapshot()["drops"]["total"] == 0
         for granted, expected in ((16, 16), (15, 15), (1, 1)):
             had = len(a.untaken())
             a.send(credit_frame(PEER, "out-0", granted, RESPONSE))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from trio.testing import MockClock
 
@@ -10,8 +12,10 @@ from capdag.wire import (
     DEFAULT_LIMITS,
     REQUEST,
     RESPONSE,
+    CancelReason,
     Frame,
     FrameType,
+    cancel_frame,
     credit_frame,
 )
 from tests.relay.masters import ECHO, UPPER, Answer, Caller, LinkKind, connected, peer_call, ready, until
@@ -65,10 +69,37 @@ async def test_grants_travel_by_their_direction(kind: LinkKind, clock: MockClock
         grants = [await b.next(FrameType.CREDIT), await b.next(FrameType.CREDIT)]
         assert [(view.fields[19], view.xid) for view in grants] == [(1, req.xid), (2, req.xid)]
         # From the wrong side, without a direction or for nobody: counted, not routed.
+        lost = {"no_route": {"credit": 1}, "protocol_violation": {"credit": 3}}
         a.send(credit_frame(PEER, "arg-0", 1, REQUEST), credit_frame(4711, "x", 1, RESPONSE))
         b.send(credit_frame(PEER, "out-0", 1, RESPONSE, xid=req.xid))
         b.send(Frame(FrameType.CREDIT, PEER, credit=1, routing_id=req.xid))
-        await until(lambda: switch.snapshot()["drops"]["by_reason_frame_type"] == {"no_route": {"credit": 4}})
+        await until(lambda: switch.snapshot()["drops"]["by_reason_frame_type"] == lost)
+
+
+async def test_frames_that_go_nowhere_name_their_link(
+    kind: LinkKind, clock: MockClock | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "capdag.relay")
+    async with open_switch() as switch, ready(switch, "a", kind, UPPER) as a, ready(switch, "b", kind, ECHO) as b:
+        a.send(*peer_call(PEER, b"\x42hi")[:3])
+        req = await b.next(FrameType.REQ)
+        b.send(Frame(FrameType.CREDIT, PEER, stream_id="arg-0", credit=1, routing_id=req.xid))
+        b.send(cancel_frame(PEER, CancelReason(), xid=req.xid))
+        a.send(credit_frame(4711, "x", 1, RESPONSE))
+        await until(lambda: switch.snapshot()["drops"]["total"] == 3)
+    lines = [entry.getMessage() for entry in caplog.records if "dropped" in entry.getMessage()]
+    assert any(line.startswith("b: dropped CREDIT") and "must be 'request', not None" in line for line in lines)
+    assert any(line.startswith("b: dropped CANCEL") and "a handler may not send it" in line for line in lines)
+    assert any(line.startswith("a: dropped CREDIT of request 4711") and line.endswith("no_route") for line in lines)
+
+
+async def test_a_call_without_a_cap_is_told_what_it_lacks(kind: LinkKind, clock: MockClock | None) -> None:
+    """S16."""
+    async with open_switch() as switch, ready(switch, "a", kind, UPPER) as a:
+        a.send(Frame(FrameType.REQ, PEER, content_type="application/cbor", payload=b""))
+        err = await a.next(FrameType.ERR)
+        assert err.meta["code"] == "INVALID_REQUEST"
+        assert "a REQ must name a cap URN in key 10" in err.meta["message"]
 
 
 async def test_a_call_back_to_the_same_host(kind: LinkKind, clock: MockClock | None) -> None:

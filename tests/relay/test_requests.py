@@ -220,7 +220,7 @@ async def test_frames_that_are_not_a_callers(kind: LinkKind, clock: MockClock | 
         request.send([body_end_frame(request.rid), body_end_frame(request.rid)])
         await master.next(FrameType.END)
         assert master.untaken() == []
-        assert switch.snapshot()["drops"]["by_reason_frame_type"] == {"no_route": {"end": 1}}
+        assert switch.snapshot()["drops"]["by_reason_frame_type"] == {"protocol_violation": {"end": 1}}
 
 
 async def test_a_caller_may_close_a_feed_and_cancel(kind: LinkKind, clock: MockClock | None) -> None:
