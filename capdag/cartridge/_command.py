@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 
 from capdag.errors import CapdagError, ConfigError, RequestFailedError
+from capdag.printable import printable_json, printable_lines
 from capdag.urn import CapTable, CapUrn, UrnError
 from capdag.wire import IDENTITY_CAP, LogRecord, StreamHead
 
@@ -28,7 +28,7 @@ from ._command_call import CommandCall
 from ._command_loop import UNREAD, CommandLoop, RunRuntime, StoppedError
 from ._descriptors import claim_output
 from ._served import ServedCap
-from .terminal import Sidelines, render_failure, render_raw, render_value
+from .terminal import ScreenText, Sidelines, render_failure, render_raw, render_value
 
 if TYPE_CHECKING:
     from ._cartridge import Cartridge
@@ -57,7 +57,7 @@ def run_command(cartridge: Cartridge, caps: Sequence[ServedCap], run_runtime: Ru
         with redirect_stdout(said):
             outcome = _Commands(cartridge, caps).main(list(words), prog_name=_program(), standalone_mode=False)
         if not isinstance(outcome, _Invocation):
-            _write(output_fd, said.getvalue().encode())
+            _write(output_fd, printable_lines(said.getvalue()).encode())
             return 0
         _ = cartridge.settings  # if they are wrong it is told here, not in the runtime's thread
         _call(outcome, run_runtime, output_fd)
@@ -81,7 +81,7 @@ def run_command(cartridge: Cartridge, caps: Sequence[ServedCap], run_runtime: Ru
 
 def _complain(cartridge: Cartridge, message: str) -> None:
     if message:
-        sys.stderr.write(f"{cartridge.name}: {message}\n")
+        sys.stderr.write(f"{cartridge.name}: {printable_lines(message)}\n")
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -126,7 +126,7 @@ class _Commands(click.Group):
         self.add_command(
             click.Command(
                 "manifest",
-                callback=lambda: click.echo(json.dumps(manifest, indent=2, ensure_ascii=False)),
+                callback=lambda: click.echo(printable_json(manifest, indent=2)),
                 short_help="Print the manifest.",
                 help="Print the manifest, what this cartridge can do, as JSON.",
             )
@@ -200,6 +200,7 @@ def _named_outputs(cap: ServedCap) -> dict[str, str]:
 def _call(invocation: _Invocation, run_runtime: RunRuntime, output_fd: int) -> None:
     """Call a cap and show what comes. Raises CapdagErrors."""
     sidelines = Sidelines(sys.stderr)
+    screen = ScreenText() if os.isatty(output_fd) else None
 
     def show_log(record: LogRecord) -> None:
         sidelines.show(record)
@@ -211,15 +212,18 @@ def _call(invocation: _Invocation, run_runtime: RunRuntime, output_fd: int) -> N
             file.write(render_raw(value))
             return
         sidelines.clear()
-        loop.write(render_raw(value) if invocation.raw else render_value(stream, value, meta, as_json=False))
+        data = render_raw(value) if invocation.raw else render_value(stream, value, meta, as_json=False)
+        loop.write(data if screen is None else screen.show(data))
 
     with ExitStack() as stack:
         named = _named_outputs(invocation.cap)
         files = {named[name]: stack.enter_context(_create(path)) for name, path in invocation.saved}
-        stack.callback(sidelines.clear)
+        stack.callback(sidelines.end)
         call = CommandCall(invocation.cap.text, invocation.arguments, show_value, show_log, _program())
         loop = CommandLoop(call, run_runtime, output_fd)
         loop.run()
+    if screen is not None:
+        _write(output_fd, screen.end())
 
 
 def _create(path: str) -> BinaryIO:

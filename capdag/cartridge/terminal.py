@@ -1,25 +1,36 @@
-"""How a call looks to a person: its answer as bytes for stdout, progress and messages on stderr, and its failure.
+"""How a call looks to a person: its answer on stdout, progress and messages on stderr, and its failure.
 
-Command mode and `capdag call` show the same.
+Command mode and `capdag call` show the same. Nothing here acts on a terminal: it is all a cartridge's words.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import math
 import shutil
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
+from io import IncrementalNewlineDecoder
+from itertools import islice
 from typing import Any, TextIO
 
 from capdag.errors import AttributionClass, RequestFailedError, Retry, facts_of
+from capdag.printable import LONGEST_LINE, paragraph, printable, printable_json
 from capdag.wire import LogRecord, StreamHead
 
 _BAR_WIDTH = 30
 _ERASE_LINE = "\r\x1b[K"
 _BETWEEN_LINES = 1.0
 """Seconds between two lines of progress where there is no terminal."""
+
+MESSAGES_A_SECOND = 200
+"""Messages shown in one second; further ones are counted."""
+
+_LONGEST_WORD = 64
+"""Characters of a code, a level or a key of detail that are shown."""
+
+_MOST_DETAILS = 8
 
 _WHOSE_MOVE = {
     AttributionClass.INPUT: "the request is wrong: change it",
@@ -33,18 +44,16 @@ _WORTH = {Retry.NO: "", Retry.NOW: "; try once more", Retry.LATER: "; try again 
 
 def render_failure(error: RequestFailedError, *, whose_move: bool = True) -> str:
     """Return what a person is told of a failed request: code, class, message, detail, and whose move it is."""
-    detail = "".join(f"\n  {key}: {_indented(value)}" for key, value in error.detail.items())
+    lines = [f"{printable(error.code, _LONGEST_WORD)} ({error.attribution}): {paragraph(error.message)}"]
+    for key, value in islice(error.detail.items(), _MOST_DETAILS):
+        lines.append(f"{printable(str(key), _LONGEST_WORD)}: {paragraph(str(value))}")
     if not whose_move:
-        return f"{error}{detail}"
+        return "\n  ".join(lines)
     retry = facts_of(error.code, error.attribution).retry
     if type(said := error.detail.get("retryable")) is bool and said is (retry is Retry.NO):
         retry = Retry.LATER if said else Retry.NO
     worth = _WORTH[retry]
-    return f"{error}{detail}\n  ({_WHOSE_MOVE[error.attribution]}{worth})"
-
-
-def _indented(value: object) -> str:
-    return str(value).replace("\n", "\n    ")
+    return "\n  ".join([*lines, f"({_WHOSE_MOVE[error.attribution]}{worth})"])
 
 
 def render_value(stream: StreamHead, value: Any, meta: Mapping[str, Any], *, as_json: bool) -> bytes:
@@ -67,7 +76,7 @@ def render_raw(value: Any) -> bytes:
 
 
 def _json_line(value: object) -> bytes:
-    return json.dumps(_json_value(value), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    return printable_json(_json_value(value)).encode() + b"\n"
 
 
 def _json_value(value: object) -> Any:
@@ -78,7 +87,32 @@ def _json_value(value: object) -> Any:
         return {str(key): _json_value(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_json_value(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+class ScreenText:
+    """An answer on its way to a terminal. Anywhere else it goes byte by byte.
+
+    Bytes are read as UTF-8. What is none, and what is not printable, is shown as backslash escapes; line breaks and
+    tabs stay, and a carriage return is a line break.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8")("backslashreplace"), translate=True)
+
+    def show(self, data: bytes) -> bytes:
+        """Return the next piece as the terminal gets it. A character that is not whole waits for its rest."""
+        return self._shown(self._decoder.decode(data))
+
+    def end(self) -> bytes:
+        """Return what has waited in vain."""
+        return self._shown(self._decoder.decode(b"", final=True))
+
+    @staticmethod
+    def _shown(text: str) -> bytes:
+        return "\n".join(map(printable, text.split("\n"))).encode()
 
 
 class Sidelines:
@@ -87,25 +121,42 @@ class Sidelines:
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._next_line_at = -math.inf
+        self._next_line_at = self._second_ends = -math.inf
+        self._room = self._unshown = 0
         self._on_terminal = stream.isatty()
         self._bar_shown = False
 
     def show(self, record: LogRecord) -> None:
         """Show progress or a message. It is seen once the stream is flushed."""
         if record.progress is None:
-            self.clear()
-            self._stream.write(f"{record.level}: {record.message}\n")
+            self._show_message(record)
         elif self._on_terminal:
-            filled = round(_BAR_WIDTH * min(1.0, max(0.0, record.progress)))
+            filled = round(_BAR_WIDTH * record.progress)
             bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-            line = f"[{bar}] {record.progress:4.0%} {' '.join(record.message.split())}"
+            line = f"[{bar}] {record.progress:4.0%} {_in_one_line(record.message)}"
             # A line that wraps could not be taken away.
             self._stream.write(_ERASE_LINE + line[: shutil.get_terminal_size().columns - 1])
             self._bar_shown = True
         elif record.progress >= 1.0 or self._clock() >= self._next_line_at:
             self._next_line_at = self._clock() + _BETWEEN_LINES
-            self._stream.write(f"progress {record.progress:.0%}: {record.message}\n")
+            self._stream.write(f"progress {record.progress:.0%}: {_in_one_line(record.message)}\n")
+
+    def _show_message(self, record: LogRecord) -> None:
+        if (now := self._clock()) >= self._second_ends:
+            self._tell_unshown()
+            self._second_ends, self._room = now + 1, MESSAGES_A_SECOND
+        if not self._room:
+            self._unshown += 1
+            return
+        self._room -= 1
+        self.clear()
+        self._stream.write(f"{printable(record.level, _LONGEST_WORD)}: {paragraph(record.message)}\n")
+
+    def _tell_unshown(self) -> None:
+        if self._unshown:
+            self.clear()
+            self._stream.write(f"({self._unshown} more messages; {MESSAGES_A_SECOND} a second are shown)\n")
+            self._unshown = 0
 
     def clear(self) -> None:
         """Take the bar away, before anything else is written to the terminal."""
@@ -113,3 +164,12 @@ class Sidelines:
             self._stream.write(_ERASE_LINE)
             self._stream.flush()
             self._bar_shown = False
+
+    def end(self) -> None:
+        """Take the bar away for good, and say how many messages were not shown."""
+        self.clear()
+        self._tell_unshown()
+
+
+def _in_one_line(message: str) -> str:
+    return printable(" ".join(message.split()), LONGEST_LINE)

@@ -14,6 +14,7 @@ import click
 
 from ._failure import INTERRUPTED, OutputError, UnreadError, exit_code, expected_error, tell
 from ._owner import check_owner
+from ._saying import say
 from ._standard import drop_output, hold_standard_streams
 from .call import call
 from .check import check
@@ -47,7 +48,7 @@ class _Commands(click.Group):
             if isinstance(expected, OutputError):
                 drop_output()
             if not isinstance(expected, UnreadError):
-                click.echo(f"Error: {tell(expected)}", err=True)
+                say(f"Error: {tell(expected)}", err=True)
             ctx.exit(exit_code(expected))
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

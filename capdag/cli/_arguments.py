@@ -38,7 +38,8 @@ def find_capability(text: str, served: Sequence[Capability]) -> Capability:
             raise ConfigError(f"{text!r} is no cap URN: {error}") from None
         found = [capability for capability in served if capability.urn.is_dispatchable(wanted)]
     else:
-        found = [capability for capability in served if _is_called(capability, text)]
+        named = [capability for capability in served if _is_called(capability, text)]
+        found = list({capability.text: capability for capability in reversed(named)}.values())[::-1]
         if len(found) > 1:
             raise ConfigError(f"{text!r} may mean {_list(found)}: give the cap URN")
     if not found:

@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from capdag.cartridge.terminal import Sidelines, render_value
+from capdag.cartridge.terminal import ScreenText, Sidelines, render_value
 from capdag.client import CallEvent, Client, Logged, Value
 from capdag.config import Config
 from capdag.relay import Switch, open_switch
@@ -17,7 +17,7 @@ from capdag.wire import IDENTITY_CAP
 
 from ._arguments import NotServedError, find_capability, read_arguments
 from ._failure import FAILED, CallEndedError, UnreadError, ended_by
-from ._learn import learn_caps
+from ._learn import failures, learn_caps
 from ._local import start_local_host
 from ._roster import Roster, read_roster
 from ._run import open_run
@@ -45,7 +45,7 @@ async def _run(config: Config, roster: Roster, cap: str, words: Sequence[str], a
         try:
             await _call(switch, cap, words, as_json)
         except NotServedError as error:
-            raise NotServedError("\n".join([str(error), *roster.notices])) from None
+            raise NotServedError("\n".join([str(error), *failures(host), *roster.notices])) from None
         finally:
             await host.shutdown()
         nursery.cancel_scope.cancel()
@@ -60,6 +60,7 @@ async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -
     capability = find_capability(cap, switch.capabilities())
     arguments = read_arguments(words, capability)
     sidelines = Sidelines(sys.stderr)
+    screen = ScreenText() if sys.stdout and sys.stdout.isatty() else None
     asked = cap if cap.startswith("cap:") else capability.text
     try:
         async with Client(switch).call(asked, arguments) as call:
@@ -71,10 +72,14 @@ async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -
                 data = b"".join(_render(event, as_json) for event in batch)
                 if data:
                     sidelines.clear()
+                    if screen is not None:
+                        data = screen.show(data)
                     # In a thread: a reader of the pipe who takes his time must not stop the heartbeats.
                     await trio.to_thread.run_sync(_write, data, abandon_on_cancel=True)
+        if screen is not None:
+            _write(screen.end())
     finally:
-        sidelines.clear()
+        sidelines.end()
 
 
 def _render(event: CallEvent, as_json: bool) -> bytes:

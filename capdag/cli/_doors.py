@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import trio
 
 from capdag.config import LinksConfig
@@ -21,6 +20,7 @@ from capdag.transport.sockets import InUseError
 from ._failure import TakenError
 from ._links import read_addresses, read_credentials, read_times
 from ._run import Run
+from ._saying import say
 
 
 class Doors:
@@ -64,7 +64,7 @@ class Doors:
                 raise TakenError(str(error)) from None
             if path is not None:
                 run.guardian.add_path(path)
-            click.echo(f"links are taken at {address}")
+            say(f"links are taken at {address}")
 
     def snapshot(self) -> dict[str, Any]:
         """Return what is true now, as JSON values."""

@@ -41,6 +41,16 @@ async def learn_caps(
     await _wait_for(host, names)
 
 
+def failures(host: HostRuntime) -> list[str]:
+    """Return why each cartridge that has not told its caps has not, where it has failed."""
+    found = []
+    for cartridge in host.snapshot()["cartridges"]:
+        trouble: str | None = cartridge["trouble"]
+        if trouble and not cartridge["caps"]:
+            found.append(trouble.partition(": ")[2] if cartridge["pause"] else trouble)
+    return found
+
+
 async def _wait_for(host: HostRuntime, names: Sequence[str]) -> None:
     while any(_starting(host, names)):  # noqa: ASYNC110 - the host has no event for it
         await trio.sleep(_LOOK_AGAIN)

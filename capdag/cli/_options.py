@@ -13,6 +13,8 @@ import msgspec
 from capdag.config import Config, read_config
 from capdag.errors import ConfigError
 
+from ._saying import LogLine
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -108,6 +110,6 @@ def settle_config(
 
 def log_to_stderr(level: str) -> None:
     """Send the log to stderr, a line a message."""
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

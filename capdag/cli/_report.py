@@ -6,27 +6,26 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from capdag.host import CartridgeRecord
 from capdag.models import ModelFile, list_models, models_dir
 
 from ._folders import HAS_UNIX_SOCKETS
 from ._http import Addresses
 from ._roster import Roster, model_of
+from ._saying import say
 
 
 def show_roster(roster: Roster, folder: Path) -> None:
     """Say what a host will serve and what it will not."""
     for line in _describe(roster, folder, list_models(folder)):
-        click.echo(line)
+        say(line)
 
 
 def show_addresses(addresses: Addresses) -> None:
     """Say where a gateway listens: the last lines of its start."""
     if HAS_UNIX_SOCKETS:
-        click.echo(f"capdag ps reaches it by {addresses.admin}")
-    click.echo(f"serving at {addresses.url}/v1 (Ctrl-C stops)")
+        say(f"capdag ps reaches it by {addresses.admin}")
+    say(f"serving at {addresses.url}/v1 (Ctrl-C stops)")
 
 
 def _describe(roster: Roster, folder: Path, files: tuple[ModelFile, ...]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import click
 
 from ._failure import FAILED
 from ._options import config_option, log_option, log_to_stderr, roster_options, settle_config
+from ._saying import say
 
 
 @click.command()
@@ -53,5 +54,5 @@ def explain(
     request = parse_request(cap) if cap is not None else needs_of_chat(chat_file or Path("-"))
     candidates, notices = find_candidates(config, commands)
     lines, served = explain_request(candidates, request)
-    click.echo("\n".join([*lines, "", *notices] if notices else lines))
+    say("\n".join([*lines, "", *notices] if notices else lines))
     ctx.exit(0 if served else FAILED)

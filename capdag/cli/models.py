@@ -10,6 +10,7 @@ import click
 from capdag.errors import ConfigError
 
 from ._options import config_option, models_option, settle_config
+from ._saying import say
 
 
 @click.group(invoke_without_command=True)
@@ -37,23 +38,21 @@ def _list(folder: Path) -> None:
 
     from ._report import show_no_models, show_size
 
-    click.echo(f"models in {folder}:")
+    say(f"models in {folder}:")
     found = list_models(folder)
     for model in found:
         facts = model.facts
         if facts is None:
-            click.echo(f"  {model.name}  {show_size(model.size)}  BROKEN: {model.problem}")
+            say(f"  {model.name}  {show_size(model.size)}  BROKEN: {model.problem}")
         else:
             context = f"context {facts.context_length:,} tokens" if facts.context_length else "context not stated"
-            click.echo(
-                "  ".join([f"  {model.name}", show_size(model.size), context, facts.architecture, facts.quantisation])
-            )
+            say("  ".join([f"  {model.name}", show_size(model.size), context, facts.architecture, facts.quantisation]))
     if not found:
-        click.echo(show_no_models(folder))
+        say(show_no_models(folder))
     try:
         check_slugs(found)
     except ConfigError as error:
-        click.echo(f"  CONFLICT: {error}")
+        say(f"  CONFLICT: {error}")
 
 
 class _Fetch(click.Command):
@@ -87,11 +86,11 @@ def fetch_model(
     name = name or DEFAULT_MODEL
     entry = CATALOG.get(name)
     if entry is not None:
-        click.echo(f"{entry.name}: {entry.title} ({entry.licence})", err=True)
+        say(f"{entry.name}: {entry.title} ({entry.licence})", err=True)
     with click.progressbar(length=1000, label=name, file=sys.stderr) as bar:
 
         def advance(done: int, total: int) -> None:
             bar.update(done * 1000 // total - bar.pos)
 
         fetched = fetch(name, folder, advance)
-    click.echo(f"{fetched.path} {'has been brought' if fetched.brought else 'is there already, and right'}")
+    say(f"{fetched.path} {'has been brought' if fetched.brought else 'is there already, and right'}")

@@ -10,10 +10,15 @@ from typing import Any
 import click
 
 from capdag.errors import CapdagError
+from capdag.printable import printable
 from capdag.urn import CapUrn, UrnError
 
 from ._folders import admin_socket, admin_sockets, where_sockets_are
 from ._query import LOCAL, NoAnswerError, NoServerError, ask_ps, ask_reload, ask_reset, something_listens, title
+from ._saying import say
+
+_LONGEST_CELL = 200
+"""Characters of a cell that are shown."""
 
 _COLUMNS = ("CARTRIDGE", "STATE", "PID", "ACTIVE", "WAITING", "RESTARTS", "POOLS", "LAST TROUBLE")
 
@@ -115,7 +120,7 @@ def _reset(servers: Answers, name: str) -> None:
         raise CapdagError("; ".join(texts))
     cartridges = [cartridge for server in done for cartridge in hosts[server]["cartridges"]]
     untold = any(cartridge["id"] == name and not cartridge["caps"] for cartridge in cartridges)
-    click.echo(f"{name} starts again {'now' if untold else 'at its next request'}")
+    say(f"{name} starts again {'now' if untold else 'at its next request'}")
 
 
 def _reload(servers: Answers) -> None:
@@ -125,9 +130,9 @@ def _reload(servers: Answers) -> None:
     answers = {title(server): ask_reload(admin_socket(server)) for server in hosts}
     for server, answer in answers.items():
         if not isinstance(answer, str):
-            click.echo(f"{server}: {_changes(answer)}")
+            say(f"{server}: {_changes(answer)}")
             for notice in answer["notices"]:
-                click.echo(f"  {notice}")
+                say(f"  {notice}")
     refusals = [
         f"{server} has changed nothing: {answer}" for server, answer in answers.items() if isinstance(answer, str)
     ]
@@ -153,7 +158,7 @@ def _show(servers: Answers) -> None:
         rows = [row for host in near if "host" in host for row in _host_rows(host["host"])]
         far = {host: facts for host, facts in _hosts(answer).items() if _id(facts) not in halves}
         rows += [row for host, facts in far.items() for row in _far_rows(host, facts)]
-        click.echo(title(name))
+        say(title(name))
         _print(_COLUMNS, rows)
         queue = list(_queue_rows(answer))
         if queue:
@@ -210,10 +215,10 @@ def _queue_rows(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _print(columns: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> None:
-    rows = [columns, *found]
+    rows = [columns, *(tuple(printable(cell, _LONGEST_CELL) for cell in row) for row in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        click.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        say("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _host_rows(host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

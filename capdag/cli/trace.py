@@ -12,6 +12,7 @@ import click
 
 from ._failure import FAILED, INTERRUPTED, EndedError
 from ._options import log_option, log_to_stderr
+from ._saying import say
 
 if TYPE_CHECKING:
     from capdag.trace import Replay, Trace
@@ -81,17 +82,15 @@ def show(
     rids = None if request is None else _matching(read, request)
     if not only_requests:
         kept = "contents kept" if read.head.payloads else "contents masked"
-        click.echo(f"{shlex.join(read.head.command)}   {read.head.started}   {kept}")
+        say(f"{shlex.join(read.head.command)}   {read.head.started}   {kept}")
         for line in list_records(read.records, rids=rids, types=types, previews=previews):
-            click.echo(line)
+            say(line)
         if not read.is_whole:
-            click.echo(
-                f"the trace ends here: its recorder was killed, or runs{' (a line is torn)' if read.torn else ''}"
-            )
-        click.echo()
+            say(f"the trace ends here: its recorder was killed, or runs{' (a line is torn)' if read.torn else ''}")
+        say()
     stories = [story for story in requests_of(read.records) if rids is None or story.rid in rids]
     for line in list_requests(stories):
-        click.echo(line)
+        say(line)
 
 
 @trace.command(context_settings={"ignore_unknown_options": True})
@@ -147,7 +146,10 @@ def replay(
         came = trio.run(run)
     except KeyboardInterrupt:
         raise EndedError("interrupted; the cartridge was ended", INTERRUPTED) from None
-    click.echo(json.dumps(_as_json(came)) if as_json else "\n".join(_report(came)))
+    if as_json:
+        click.echo(json.dumps(_as_json(came)))
+    else:
+        say("\n".join(_report(came)))
     ctx.exit(0 if came.same else FAILED)
 
 
@@ -169,7 +171,6 @@ def _matching(read: Trace, prefix: str) -> set[MessageId]:
 
 
 def _report(came: Replay) -> list[str]:
-    from capdag.trace import printable
     from capdag.wire import show_id
 
     lines = [
@@ -189,7 +190,7 @@ def _report(came: Replay) -> list[str]:
         lines.append(f"it sent frames only  (recorded: {came.violation_then})")
     if came.stderr and not came.same:
         lines += ["its stderr ended with:", *(f"  {line}" for line in came.stderr.splitlines())]
-    return [printable(line) for line in lines]
+    return lines
 
 
 def _as_json(came: Replay) -> dict[str, Any]:

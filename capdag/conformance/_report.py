@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import textwrap
 from collections import Counter
@@ -11,6 +10,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
 import msgspec
+
+from capdag.printable import printable, printable_json, printable_lines
 
 from ._case import Case, Verdict
 
@@ -83,17 +84,17 @@ def _lines(report: Report, colour: bool) -> Iterator[str]:
         yield f"{_word(result.verdict, colour)}  {result.case.id:{width}}  {result.case.title}  [{result.case.law}]"
         for line in result.message.splitlines():
             if not line.startswith("expected: "):  # the title says it
-                yield f"{_INDENT}{'':{width}}  {line}"
+                yield f"{_INDENT}{'':{width}}  {printable(line, _LONGEST)}"
     for reason, names in together.items():
-        yield f"{_word(Verdict.SKIP, colour)}  {len(names)} cases: {reason}"
+        yield f"{_word(Verdict.SKIP, colour)}  {len(names)} cases: {printable(reason, _LONGEST)}"
         yield from textwrap.wrap(
             ", ".join(names), 110, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
         )
     counts = Counter(result.verdict for result in report.results)
     summary = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _WORDS.items() if counts[verdict])
     yield ""
-    yield f"{shlex.join(report.command)}: {summary or 'no case'} in {report.seconds:.1f} s"
-    yield f"data went by {report.carrier}"
+    yield f"{printable(shlex.join(report.command))}: {summary or 'no case'} in {report.seconds:.1f} s"
+    yield f"data went by {printable(report.carrier, _LONGEST)}"
 
 
 def _word(verdict: Verdict, colour: bool) -> str:
@@ -116,7 +117,7 @@ def as_json(report: Report) -> str:
         "command": list(report.command), "passed": report.passed, "carrier": report.carrier,
         "seconds": round(report.seconds, 3), "results": results,
     }  # fmt: skip
-    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    return printable_json(whole, indent=2) + "\n"
 
 
 def as_junit(report: Report) -> str:
@@ -143,5 +144,4 @@ def _junit_lines(report: Report) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     """Quote an attribute's value. What XML cannot hold at all is shown as an escape."""
-    plain = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-    return quoteattr(plain, {"\n": "&#10;", "\t": "&#9;"})
+    return quoteattr(printable_lines(text), {"\n": "&#10;", "\t": "&#9;"})

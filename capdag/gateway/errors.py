@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from capdag.errors import CapdagError, RequestFailedError, facts_of
+from capdag.printable import paragraph, printable
 
 from .sse import dump
 
 RETRY_AFTER = 2
 """Seconds that a client is told to wait before it tries a busy or starting server again."""
+
+_LONGEST_WORD = 64
+"""Characters of a code, or of the name of a field, that a client is told."""
 
 _GONE_STATUS = 503
 """For codes whose caller is gone by the table, should a caller be there after all."""
@@ -44,8 +48,16 @@ class ApiError(CapdagError):
         self._headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON object of the error, as a response's body or as an event inside a stream."""
-        shown = {"message": self.message, "type": self.kind, "param": self.param, "code": self.http_code}
+        """Return the JSON object of the error, as a response's body or as an event inside a stream.
+
+        What a cartridge or the client has written is bounded, and acts on no terminal that a client prints it on.
+        """
+        shown = {
+            "message": paragraph(self.message),
+            "type": self.kind,
+            "param": None if self.param is None else printable(self.param, _LONGEST_WORD),
+            "code": printable(self.http_code, _LONGEST_WORD),
+        }
         return {"error": shown}
 
     def render(self) -> tuple[bytes, dict[str, str]]:

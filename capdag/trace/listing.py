@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from capdag.errors import RemoteProtocolError
+from capdag.printable import LONGEST_LINE, printable
 from capdag.wire import FrameType, FrameView, MessageId, decode_value, inspect, show_id
 
 from .file import Closed, Exited, FrameSeen, Record, Unreadable
@@ -33,12 +34,7 @@ def list_records(
         else:
             line = _event_line(record) if rids is None and types is None else None
         if line is not None:
-            yield printable(line)
-
-
-def printable(line: str) -> str:
-    """Return the line without what could act on a terminal: everything in it may be a stranger's."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+            yield printable(line, LONGEST_LINE)
 
 
 def _frame_line(
@@ -115,8 +111,9 @@ def list_requests(stories: Sequence[RequestStory]) -> Iterator[str]:
     """Yield a line for each request: RID, who asked whom, duration, contents in and out, its end."""
     for story in stories:
         took = "running" if story.ended is None else f"{(story.ended - story.began) * 1000:.1f} ms"
-        yield printable(
+        line = (
             f"{story.name[:8]:<8} {_ARROWS[story.asked]} {took:>11}  "
             f"in {story.chunks_in} CHUNKs {story.bytes_in} B  out {story.chunks_out} CHUNKs {story.bytes_out} B  "
             f"{'cancelled: ' if story.cancelled else ''}{story.end or 'no end'}  {story.cap}"
         )
+        yield printable(line, LONGEST_LINE)

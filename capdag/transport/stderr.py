@@ -13,6 +13,8 @@ import re
 
 import trio
 
+from capdag.printable import printable
+
 READ_SIZE = 16 << 10
 """Bytes taken in one pass of the loop: other tasks run between two passes."""
 
@@ -171,7 +173,4 @@ _LINE_ENDS = re.compile(rb"[\r\n]+")
 
 def _escape(line: bytes) -> str:
     """Return the text with everything that is not UTF-8 or not printable, but tabs, as backslash escapes."""
-    text = line.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
+    return printable(line.decode("utf-8", "backslashreplace"))

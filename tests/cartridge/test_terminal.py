@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from capdag.cartridge.terminal import Sidelines, render_raw, render_value
+from capdag.cartridge.terminal import (
+    MESSAGES_A_SECOND,
+    ScreenText,
+    Sidelines,
+    render_failure,
+    render_raw,
+    render_value,
+)
+from capdag.errors import AttributionClass, RequestFailedError
 from capdag.wire import LogRecord, StreamHead
 
 SCALAR = StreamHead("s", "media:text", is_sequence=False, unbounded=False, output=None, meta={})
@@ -82,3 +91,62 @@ def test_as_json_every_value_says_where_it_belongs() -> None:
 
 def test_raw_items_have_nothing_between_them() -> None:
     assert [render_raw(item) for item in (b"a", "b", [1])] == [b"a", b"b", b"[1]\n"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        ([b"plain\tt\xc3\xbc\n"], "plain\ttü\n"),
+        ([b"\x1b[2Jgone\x07"], r"\x1b[2Jgone\x07"),
+        ([b"a\xc3", b"\xbc\xff", b"\xe2\x82"], r"aü\xff\xe2\x82"),
+        ([b"50%\r100%\r", b"\nend"], "50%\n100%\nend"),
+        (["\x9b31m\u202e".encode()], r"\x9b31m\u202e"),
+    ],
+)
+def test_a_terminal_gets_text_that_cannot_act_on_it(pieces: list[bytes], shown: str) -> None:
+    screen = ScreenText()
+    assert b"".join([*map(screen.show, pieces), screen.end()]).decode() == shown
+
+
+def test_json_lines_hold_what_json_has_and_nothing_that_acts_on_a_terminal() -> None:
+    line = render_value(ITEMS, ["\x9b\x7f\n", math.nan, math.inf], {}, as_json=False)
+    assert line == b'["\\u009b\\u007f\\n", "nan", "inf"]\n'
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_messages_are_escaped_and_bounded(stream: io.StringIO) -> None:
+    sidelines = Sidelines(stream, clock=lambda: 0.0)
+    sidelines.show(LogRecord("w\x1b" * 50, "red\x1b[2J\r\nError: forged" + "\nx" * 500))
+    text = stream.getvalue()
+    assert text.startswith(r"w\x1b")
+    assert r"red\x1b[2J" + "\n    Error: forged\n" in text
+    assert len(text.splitlines()) < 50
+    sidelines.show(LogRecord("progress", "\x1b[2J" + "x" * 10_000, 1.0))
+    assert r"\x1b[2J" in stream.getvalue()
+    assert "\x1b[2J" not in stream.getvalue()
+    assert len(stream.getvalue()) < 5000
+
+
+def test_a_flood_of_messages_is_counted() -> None:
+    stream, now = io.StringIO(), 0.0
+    sidelines = Sidelines(stream, clock=lambda: now)
+    for _ in range(MESSAGES_A_SECOND + 5):
+        sidelines.show(LogRecord("info", "x"))
+    now = 1.0
+    sidelines.show(LogRecord("info", "y"))
+    lines = stream.getvalue().splitlines()
+    assert lines[-2:] == [f"(5 more messages; {MESSAGES_A_SECOND} a second are shown)", "info: y"]
+    for _ in range(MESSAGES_A_SECOND):
+        sidelines.show(LogRecord("info", "x"))
+    sidelines.end()
+    assert stream.getvalue().endswith(f"(1 more messages; {MESSAGES_A_SECOND} a second are shown)\n")
+
+
+def test_a_failure_is_escaped_and_bounded() -> None:
+    detail = {f"{number}\x1b{'k' * 100}": "m\x1b\n" * 3000 for number in range(50)}
+    error = RequestFailedError("X" * 5000, AttributionClass.INPUT, "m\x1b[2J\nError: forged\n" * 3000, detail)
+    text = render_failure(error)
+    assert text.startswith("X" * 64 + "… (input): m\\x1b[2J\n    Error: forged\n")
+    assert text.endswith("\n  (the request is wrong: change it)")
+    assert text.replace("\n", "").isprintable()
+    assert len(text.splitlines()) < 400

@@ -46,6 +46,10 @@ def test_a_name_that_several_have_is_refused() -> None:
         find_capability("chat", SERVED)
 
 
+def test_a_cap_that_is_offered_twice_is_one() -> None:
+    assert find_capability("parrot", (*SERVED, ECHO._replace(install_id="other"))) == ECHO
+
+
 def test_a_text_that_is_no_urn_is_refused() -> None:
     with pytest.raises(ConfigError, match="'cap:in=' is no cap URN"):
         find_capability("cap:in=", SERVED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from tests.cli.servers import capdag, environment, eventually
 from tests.cli.upper import UPPER
 
 COMMAND = shlex.join([sys.executable, str(Path(__file__).with_name("upper.py"))])
+HOSTILE = shlex.join([sys.executable, str(Path(__file__).with_name("hostile.py"))])
 PATTERN = bytes(range(256)) * 4096
 
 
@@ -95,6 +97,33 @@ def test_a_bad_cartridge_beside_what_is_called_is_told_of(tmp_path: Path) -> Non
     done = capdag(tmp_path / "run", "call", "echo", "--cartridge", "no-such-program --x", data=b"hi")
     assert (done.returncode, done.stdout) == (0, b"hi")
     assert b"there is no program no-such-program" in done.stderr
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_a_cartridge_s_words_do_not_act_on_a_terminal(tmp_path: Path, on_terminal: bool) -> None:
+    command = [sys.executable, "-m", "capdag", "call", "hostile", "--arg", "x", "--cartridge", HOSTILE]
+    ours, theirs = os.openpty() if on_terminal else os.pipe()
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment(tmp_path / "run")) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    os.set_blocking(ours, False)
+    assert os.read(ours, 1000) == (rb"\x1b[2Jgone\xff" + b"\r\n" if on_terminal else b"\x1b[2Jgone\xff\r\n")
+    os.close(ours)
+    os.close(theirs)
+    shown = errors.decode()
+    assert r"warn\x1b[2J: red\x1b[31m" + "\n    Error: forged\n" in shown
+    assert "Error: " + ("BAD" * 50)[:64] + r"… (internal): why\x1b[2J" + "\n    Error: forged\n" in shown
+    assert shown.replace("\n", "").isprintable()
+    assert len(shown.splitlines()) < 60
+
+
+def test_a_cartridge_that_failed_to_start_is_named_by_the_error(tmp_path: Path) -> None:
+    command = shlex.join(["env", "CAPDAG_TEST_HOSTILE=refuse", *shlex.split(HOSTILE)])
+    done = capdag(tmp_path / "run", "call", "hostile", "--cartridge", command, "--log-level", "error")
+    assert done.returncode == 1
+    error = done.stderr.decode().partition("Error: ")[2].splitlines()
+    assert error[0].startswith("no cartridge serves 'hostile'; served: echo,")
+    assert error[1:] == ["cartridge 'env' exited with status 3 before it was ready"]
 
 
 def _start_slow_call(tmp_path: Path) -> subprocess.Popen[bytes]:

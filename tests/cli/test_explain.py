@@ -98,6 +98,12 @@ def test_the_candidates_are_those_of_a_server(tmp_path: Path) -> None:
     assert "served by 0 of " in found.output
 
 
+def test_a_cartridge_that_cannot_tell_its_caps_is_named(tmp_path: Path) -> None:
+    found = run("cap:sing", "--models", str(tmp_path), "--cartridge", f"{sys.executable} -c 'raise SystemExit(3)'")
+    assert found.exit_code == 1
+    assert found.output.splitlines()[-1].endswith("exited with status 3 before it was ready")
+
+
 def chat(folder: Path, model: Path, **fields: Any) -> tuple[Result, str]:
     """Explain a body; returns what was told, and its line of verdicts on the model's chat cap."""
     body = folder / "body.json"

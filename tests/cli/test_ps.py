@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from capdag.cli.ps import _host_rows, _show
+from capdag.cli.ps import _host_rows, _print, _show
 from capdag.host import CartridgeRecord, HostRuntime, HostSettings
 from capdag.relay import open_switch
 from capdag.transport import local_link_pair
@@ -41,6 +41,11 @@ async def test_what_ran_at_a_host_that_has_gone_is_gone(
             assert capsys.readouterr().out.splitlines()[2].split()[:3] == ["far:", "cart", "running"]
         _show({"8080": {"switch": switch.snapshot()}})
         assert capsys.readouterr().out.splitlines()[2].split() == ["far:", "cart", "gone", "0"]
+
+
+def test_cells_are_escaped_and_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(("NAME", "TROUBLE"), [("a\x1b[2J\n", "x" * 1000)])
+    assert capsys.readouterr().out == (f"  NAME        TROUBLE\n  a\\x1b[2J\\n  {'x' * 200}…\n")
 
 
 async def test_pauses_and_pools_are_shown() -> None:

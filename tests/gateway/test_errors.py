@@ -98,6 +98,17 @@ async def test_what_a_dead_engine_has_printed_is_not_for_clients() -> None:
     assert "secret" not in str(reply)
 
 
+async def test_what_a_cartridge_says_is_bounded_and_acts_on_no_terminal() -> None:
+    script = failing("X\x1b" * 5000, "input", "no\x1b[2J\n" * 3000 + "x" * 100_000, {"param": "p" * 9000})
+    async with served(script) as server:
+        reply = await ask(server, "POST", PATH, CHAT)
+    assert reply.status == 400
+    error = reply.error
+    assert error["message"].startswith(r"no\x1b[2J" + "\n    no")
+    assert all(word.replace("\n", "").isprintable() for word in error.values())
+    assert (len(error["message"]) < 4000, len(error["code"]) < 200, len(error["param"])) == (True, True, 65)
+
+
 async def test_the_detail_of_an_error_reaches_the_client() -> None:
     script = failing("QUEUE_FULL", "resource", "full", {"param": "n", "retryable": False})
     async with served(script) as server:
