@@ -115,7 +115,7 @@ def decode_value(data: bytes) -> Any:
     except RemoteProtocolError as error:
         flaw = find_flaw(data)
         raise error if flaw is None else RemoteProtocolError(f"not one strict CBOR item: {flaw}") from None
-    if not _is_plain(value):
+    if type(value) not in _SCALARS and not _is_plain(value):
         raise RemoteProtocolError(f"not one strict CBOR item: {find_flaw(data) or 'a simple value'}")
     return value
 

@@ -12,7 +12,7 @@ from capdag.errors import LocalProtocolError, RemoteProtocolError
 
 from .cbor import encode_plain
 from .chunks import read_known, remember, write_plain
-from .forms import HEADS, LONGEST, learn_form, read_form
+from .forms import HEADS, learn_form, read_form
 from .frame import FRAME_TYPES, Frame, FrameType
 from .plans import learn_written, write_form
 from .rules import check_fields, read_fields
@@ -25,9 +25,12 @@ _CHUNK = int(FrameType.CHUNK)
 def inspect(body: bytes) -> FrameView:
     """Check a body against every rule of the decoder and return its header.
 
-    Raises RemoteProtocolError naming key, frame type and value.
+    Raises RemoteProtocolError naming key, frame type and value, LocalProtocolError for what is not of type bytes: what
+    is kept of a body must not change with it.
     """
-    head = HEADS.get(body[:7]) if len(body) <= LONGEST else None
+    if type(body) is not bytes:
+        raise LocalProtocolError(f"a body is bytes, not {type(body).__name__}: give bytes(body)")
+    head = HEADS.get(body[:7])
     known = read_known(body) if head is None else read_form(body, head)
     if type(known) is FrameView:
         return known
@@ -46,7 +49,7 @@ def _view(body: bytes, fields: dict[int, Any]) -> FrameView:
 
 
 def decode_frame(body: bytes) -> Frame:
-    """Decode one frame body. Raises RemoteProtocolError naming key, frame type and value."""
+    """Decode one frame body. Raises as `inspect` does."""
     return inspect(body).frame()
 
 

@@ -39,7 +39,7 @@ HEADS: dict[bytes, Head] = {
 
 _SEQ, _XID = b"\x03", b"\x0d"
 
-LONGEST = 512
+_LONGEST = 512
 _MOST = 512
 """Bytes of a frame, and forms, that are kept: a stranger that invents them pays for decoding, not with our memory."""
 
@@ -58,14 +58,14 @@ _number = {
 """How a number goes on whose first byte is above 17: bytes, and what reads them. It raises where too few are left."""
 
 _PROGRESS = b"\xfb"
-_progress = struct.Struct(">d").unpack_from
 
 
 def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901 - parts that are called cost a fifth
     """Return the view of a frame of a known form. A form says: decode the body, and learn this of it if it is good."""
     start, kind, mark = head
+    size = len(body)
     try:
-        if body[23] != 3:
+        if size > _LONGEST or body[23] != 3:
             return None
         seq, at = body[24], 25
         if seq == 0x19:
@@ -73,9 +73,13 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901
         elif seq > 0x17:
             width, number = _number[seq]
             seq, at = number(body, 25)[0], 25 + width
-        words, text, end, size = None, at, at, len(body)
+        words, opening, begin, end = b"", b"", at, at
         if mark is not None:
-            text = at + 1 if mark is _STREAM and body[at] == 0x0B else body.find(mark, at) + len(mark)
+            if mark is _STREAM and body[at] == 0x0B:
+                text, opening = at + 1, mark
+            else:
+                text = body.find(mark, at) + len(mark)
+                opening = body[at:text]
             count, begin = body[text], text + 1
             if count == 0x78:
                 count, begin = 0x60 + body[begin], begin + 1
@@ -84,10 +88,13 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901
             end = begin + count - 0x60
             if text < at or end > size:
                 return None
-            words = body[begin:end].decode()
-        routing, xid, closing = size, None, None
+            words = body[begin:end]
+        routing, middle, xid, closing = size, None, None, None
         if end < size:  # the last byte is no key, but may look like one
-            routing = end if body[end] == 0x0D else body.rfind(_XID, end, -1)
+            if body[end] == 0x0D:
+                routing, middle = end, _XID
+            else:
+                routing = body.rfind(_XID, end, -1)
         if 0 <= routing < size:
             xid, after = body[routing + 1], routing + 2
             if xid == 0x19:
@@ -99,14 +106,17 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901
         else:
             routing = size
         if mark is not _MESSAGE:
-            form: Form = (closing, start, body[at:text], body[end : routing + 1])
+            form: Form = (closing, start, opening, middle or body[end : routing + 1])
+            stream = None if mark is None else words.decode()
             like = _forms.get(form)
-            return form if like is None else frame_view(body, kind, body[7:23], seq, xid, words, None, None, like)
+            return form if like is None else frame_view(body, kind, body[7:23], seq, xid, stream, None, None, like)
         if body[routing - 9] == 0xFB and end < routing - 8:
-            told = {"message": words, "progress": _progress(body, routing - 8)[0]}
-            form = (closing, start, body[at:text], body[end : routing - 9], _PROGRESS)
+            told = (begin, end, routing - 8)
+            form = (closing, start, opening, body[end : routing - 9], _PROGRESS)
         else:
-            told, form = {"message": words}, (closing, start, body[at:text], body[end : routing + 1])
+            told, form = (begin, end, 0), (closing, start, opening, middle or body[end : routing + 1])
+        if not words.isascii():
+            words.decode()
         like = _forms.get(form)
         return form if like is None else frame_view(body, kind, body[7:23], seq, xid, None, None, None, like, told)
     except (IndexError, KeyError, struct.error, UnicodeDecodeError):

@@ -21,7 +21,10 @@ MOST_KEPT = 4096
 """Bytes of a body without its payload, from which a view does not keep what they decode to. That may take a hundred
 times as much memory, and views wait in queues that go by the sizes of bodies."""
 
-_checksum_at = struct.Struct(">Q").unpack_from
+Told = tuple[int, int, int]
+"""Where in a body the message of its meta begins and ends, and where the float of its progress begins; 0 without."""
+
+_checksum_at, _progress_at = struct.Struct(">Q").unpack_from, struct.Struct(">d").unpack_from
 
 
 class FrameView:
@@ -43,7 +46,7 @@ class FrameView:
     places: ChunkPlaces | None
     _fields: dict[int, Any] | None
     _like: dict[int, Any] | None
-    _told: dict[str, Any] | None
+    _told: Told | None
 
     @property
     def fields(self) -> dict[int, Any]:
@@ -67,8 +70,11 @@ class FrameView:
             fields[13] = self.xid
         if 5 in fields:
             fields[5] = meta = fields[5].copy()  # shared with other frames
-            if self._told:
-                meta.update(self._told)
+            if self._told is not None:
+                begin, end, progress = self._told
+                meta["message"] = self.body[begin:end].decode()
+                if progress:
+                    (meta["progress"],) = _progress_at(self.body, progress)
         return fields
 
     def _read_chunk(self, places: ChunkPlaces) -> dict[int, Any]:
@@ -115,7 +121,7 @@ _new = object.__new__
 def frame_view(
     body: bytes, kind: FrameType, rid: MessageId, seq: int, xid: MessageId | None, stream_id: str | None,
     fields: dict[int, Any] | None, places: ChunkPlaces | None = None, like: dict[int, Any] | None = None,
-    told: dict[str, Any] | None = None,
+    told: Told | None = None,
 ) -> FrameView:  # fmt: skip
     """Make the view of a body that was checked. One is made for every frame that is read or written, and a function
     does so in two thirds of the time of a class that is called."""

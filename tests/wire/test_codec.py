@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cbor2
@@ -67,6 +68,15 @@ def test_local_mistakes_are_local_errors() -> None:
         encode_frame(Frame(FrameType.CHUNK, RID, payload=b""))
     with pytest.raises(LocalProtocolError, match=r"key 10 \(cap\) of frame type 1 must be text, not int 7"):
         encode_frame(Frame(FrameType.REQ, RID, cap=7))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+@pytest.mark.parametrize("read", [inspect, decode_frame])
+def test_a_body_is_bytes(read: Callable[[Any], object], kind: type) -> None:
+    body = encode_frame(Frame(FrameType.HEARTBEAT, RID))
+    read(body)  # its form is known now
+    with pytest.raises(LocalProtocolError, match=rf"a body is bytes, not {kind.__name__}: give bytes\(body\)"):
+        read(kind(body))
 
 
 def test_unknown_keys_survive_a_round_trip() -> None:
