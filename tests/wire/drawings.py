@@ -47,14 +47,19 @@ _REQUESTS = """
 
 The same for everybody along the way of a request: who asked, who answers, and every router between. After `none`
 nothing is kept but the id, among the last 4,096 that ended. CREDIT is the requester's if its meta.credit_dir is
-`response`, and the handler's if it is `request`; one without is counted. A request whose streams break a rule of
-the next section is over: its router ends it with ERR to the requester and CANCEL to the handler.
+`response`, and the handler's if it is `request`; one without is counted. `refuse` for a second REQ holds where an ERR
+can be told from one for the first: under another XID. Under the same RID and XID it is dropped and counted (L15).
+
+A request is over, too, when its streams break a rule of the next section, or a CHUNK has no credit. Whoever finds it ends
+it: the handler with ERR, the requester with CANCEL, a router with ERR to the requester and CANCEL to the handler
+([wire.md](wire.md#errors)).
 """
 
 _STREAMS = """
 ## Streams
 
-One stream of one direction of a request, at whoever reads it. Routers need none of this but the credit. A CHUNK of
+One stream of one direction of a request, at whoever reads it: the handler that of a body, the requester that of an
+answer. A router need not know any of it: it looks at credit, the number of streams and sizes alone (L22). A CHUNK of
 a sequence that leaves an item unfinished moves the stream inside the item; END is that of the stream's own
 direction.
 """

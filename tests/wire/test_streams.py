@@ -59,7 +59,7 @@ def test_a_scalar_stream_gives_a_value_a_chunk() -> None:
         (chunk(1, b"\x00"), "CHUNK 1 came where 0 was due"),
         (chunk(0, b"\x00", checksum=1), "wrong checksum"),
         (chunk(0, b"raw bytes"), "not one strict CBOR item"),
-        (chunk(0, b"\x00\x00"), "bytes follow"),
+        (chunk(0, b"\x00\x00"), "1 bytes more than one item"),
     ],
 )
 def test_bad_chunks(view: FrameView, complaint: str) -> None:
