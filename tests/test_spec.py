@@ -100,6 +100,63 @@ def load_trace(name: str) -> dict[int, str]:
     return {frame["n"]: frame["hex"] for frame in frames}
 
 
+VECTORS = SPEC / "vectors"
+README = (VECTORS / "README.md").read_text()
+TRACES = [json.loads(path.read_text()) for path in sorted((VECTORS / "traces").glob("[0-9]*.json"))]
+FILES = {path.name: path for room in ("wire", "urn") for path in (VECTORS / room).glob("*.json")}
+
+
+def test_vectors_have_the_rows_that_their_page_counts() -> None:
+    found = {row[0]: int(row[1]) for row in rows("vectors/README.md") if row[0].endswith(".json")}
+    assert found == {name: len(json.loads(FILES[name].read_text())) for name in FILES.keys() - {"about.json"}}
+    counted = {
+        len(TRACES): r"lists (\d+) recorded",
+        sum(len(trace["frames"]) for trace in TRACES): r"frames of ([\d,]+)\)",
+        sum("hex" in frame for trace in TRACES for frame in trace["frames"]): r"\(([\d,]+) frames of",
+        json.dumps(TRACES).count('"json_bytes"'): r"(\d+) of these in",
+        sum(
+            "json_bytes" in json.dumps(frame) for trace in TRACES for frame in trace["frames"]
+        ): r"these in (\d+) frames",
+        sum(
+            "rt" in row or "rt_e" in row for row in json.loads(FILES["canonical.json"].read_text())
+        ): r"the (\d+) rows of",
+    }
+    assert {
+        count: [int(n.replace(",", "")) for n in re.findall(words, README)] for count, words in counted.items()
+    } == {count: [count] for count in counted}
+
+
+def test_the_index_lists_every_trace() -> None:
+    index = json.loads((VECTORS / "traces" / "index.json").read_text())
+    paths = sorted((VECTORS / "traces").glob("[0-9]*.json"))
+    assert index == [
+        {"file": path.name, "title": trace["title"], "frames": len(trace["frames"]), "bytes": path.stat().st_size}
+        for path, trace in zip(paths, TRACES, strict=True)
+    ]
+
+
+def test_every_column_of_the_vectors_is_named() -> None:
+    named = set(re.findall(r"`(\w+)`", README))
+    tables = [json.loads(path.read_text()) for name, path in FILES.items() if name != "about.json"]
+    columns = {column for table in tables for row in table for column in row}
+    columns |= {name for row in json.loads(FILES["accessors.json"].read_text()) for name in row["reads"]}
+    columns |= {column for trace in TRACES for frame in (trace, *trace["frames"]) for column in frame}
+    columns |= {row["op"] for row in json.loads(FILES["response_media.json"].read_text())}
+    assert columns - named == set()
+
+
+def test_rows_that_are_named_as_departures_exist() -> None:
+    names = {
+        row["name"]
+        for name in FILES.keys() - {"about.json"}
+        for row in json.loads(FILES[name].read_text())
+        if "name" in row
+    }
+    departures = set(re.findall(r"`((?:cart|err|end)_\w+)`", README.partition("\nDepartures. ")[2].partition("###")[0]))
+    assert len(departures) == 7
+    assert departures <= names
+
+
 def test_the_laws_are_numbered_in_order() -> None:
     numbers = [
         int(number) for number in re.findall(r"^- \*\*L(\d+)\*\* ", (SPEC / "wire.md").read_text(), re.MULTILINE)
