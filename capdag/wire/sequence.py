@@ -71,18 +71,20 @@ class ReorderBuffer:
         if frame.frame_type not in FLOW_TYPES:
             return [frame]
         flow = flow_of(frame)
-        due, held = self._expected.get(flow, 0), self._held.setdefault(flow, {})
+        due, held = self._expected.get(flow, 0), self._held.get(flow, {})
         if frame.seq < due or frame.seq in held:
             raise RemoteProtocolError(f"stale: seq {frame.seq} of request {show_id(frame.id)} came before")
         if frame.seq > due:
             if len(held) >= self._limit:
                 raise RemoteProtocolError(f"overflow: {len(held)} frames of request {show_id(frame.id)} wait for {due}")
-            held[frame.seq] = frame
+            self._held.setdefault(flow, held)[frame.seq] = frame
             return []
         released = [frame]
         while (due := due + 1) in held:
             released.append(held.pop(due))
         self._expected[flow] = due
+        if not held:
+            self._held.pop(flow, None)
         return released
 
     def forget(self, flow: FlowKey) -> None:

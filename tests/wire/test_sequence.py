@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -59,6 +60,18 @@ def test_the_reorder_buffer_matches_the_vectors(row: dict[str, Any]) -> None:
 def test_any_order_comes_out_in_order(order: list[int]) -> None:
     buffer = ReorderBuffer(12)
     assert [one.seq for seq in order for one in buffer.accept(made("a", seq, "LOG"))] == list(range(12))
+
+
+def test_of_a_flow_that_waits_for_nothing_only_its_next_seq_is_kept() -> None:
+    buffer = ReorderBuffer(1)
+    for seq in (1, 0, 1, 0):  # held, delivered with it, and twice an error
+        with suppress(RemoteProtocolError):
+            buffer.accept(made("a", seq, "LOG"))
+    assert (buffer._held, buffer._expected) == ({}, {(1, None): 2})
+    none = ReorderBuffer(0)
+    with pytest.raises(RemoteProtocolError, match="overflow"):
+        none.accept(made("a", 1, "LOG"))
+    assert not none._held
 
 
 @pytest.mark.parametrize("row", load("wire/flow_keys"), ids=lambda row: f"{row['a']}-{row['b']}")
