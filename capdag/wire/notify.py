@@ -106,9 +106,13 @@ def _read_record(install: object) -> InstallRecord:
         pools = pools_of(stats.get("pools") or {})
     except RemoteProtocolError as error:
         raise RemoteProtocolError(f"installed cartridge {show_value(install.get('id'))}: {error}") from None
-    registry_url = install.get("registry_url")
+    if "registry_url" not in install or not isinstance(install["registry_url"], (str, type(None))):
+        seen = show_value(install["registry_url"]) if "registry_url" in install else "nothing"
+        raise RemoteProtocolError(
+            f"installed cartridge {show_value(install.get('id'))} needs registry_url, null or a text, not {seen}"
+        )
     identity = InstallIdentity(
-        None if registry_url is None else str(registry_url),
+        install["registry_url"],
         install["channel"],
         *(str(install.get(key) or "") for key in ("id", "version", "sha256")),
     )

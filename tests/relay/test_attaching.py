@@ -225,13 +225,23 @@ async def test_the_first_frame_is_relay_notify(kind: LinkKind, clock: MockClock 
             FrameType.RELAY_NOTIFY,
             0,
             meta={
-                "manifest": b'{"installed_cartridges": [{"channel":"release","runtime_stats":{},"cap_groups":7}]}',
+                "manifest": b'{"installed_cartridges":'
+                b'[{"registry_url":null,"channel":"release","runtime_stats":{},"cap_groups":7}]}',
+                "max_frame": 10,
+                "max_chunk": 1,
+            },
+        ),
+        Frame(
+            FrameType.RELAY_NOTIFY,
+            0,
+            meta={
+                "manifest": b'{"installed_cartridges": [{"channel":"release","runtime_stats":{}}]}',
                 "max_frame": 10,
                 "max_chunk": 1,
             },
         ),
     ],
-    ids=["HELLO", "POLICY", "RELAY_STATE", "no manifest", "no JSON", "no stats", "no list"],
+    ids=["HELLO", "POLICY", "RELAY_STATE", "no manifest", "no JSON", "no stats", "no list", "no registry_url"],
 )
 async def test_what_a_host_must_not_send_costs_its_link_alone(
     kind: LinkKind, clock: MockClock | None, frame: Frame

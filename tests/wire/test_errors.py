@@ -68,7 +68,7 @@ SENT: dict[str, Callable[[], object]] = {
     "a code": lambda: read_failure({"code": LONG, "message": "m"}),
     "a code that is none": lambda: read_failure({"code": [LONG], "message": "m"}),
     "a class": lambda: read_failure({"code": "X", "message": "m", "attribution_class": LONG}),
-    "a LOG": lambda: read_log({"level": LONG}),
+    "a LOG": lambda: read_log({"level": LONG, "message": "m", "attribution_class": LONG}),
     "a level": lambda: read_log({"level": LONG, "message": "m"}),
     "a pool": lambda: read_pools(json.dumps({LONG: 1}).encode()),
     "a count": lambda: read_pools(json.dumps({"all": {"declared": LONG}}).encode()),
@@ -78,9 +78,11 @@ SENT: dict[str, Callable[[], object]] = {
     "a name": lambda: manifest(name=[LONG]),
     "an install": lambda: notice({"channel": LONG, "runtime_stats": {}}),
     "an offer": lambda: notice(
-        {"id": LONG, "channel": "release", "runtime_stats": {}, "cap_groups": [{"caps": [{"urn": LONG}]}]}
+        {"channel": "release", "registry_url": None, "runtime_stats": {}, "cap_groups": [{"caps": [{"urn": LONG}]}]}
     ),
-    "groups": lambda: notice({"channel": "release", "runtime_stats": {}, "cap_groups": LONG}),
+    "groups": lambda: notice({"channel": "release", "registry_url": None, "runtime_stats": {}, "cap_groups": LONG}),
+    "a registry": lambda: notice({"channel": "release", "registry_url": [LONG], "runtime_stats": {}}),
+    "an install without a registry": lambda: notice({"id": LONG, "channel": "release", "runtime_stats": {}}),
     "a stream that is not there": lambda: stream(CHUNK),
     "a stream that is there": lambda: stream(START, START),
     "a stream out of order": lambda: stream(START, CHUNK),
