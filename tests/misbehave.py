@@ -346,6 +346,30 @@ class WrongIdentity(Cartridge):
 
 
 @misdeed
+class FailingIdentity(Cartridge):
+    """Gives the nonce back, and says that it failed."""
+
+    def echo(self, request: Request) -> None:
+        self.start(request)
+        self.chunk(request, request.payloads[0])
+        self.stream_end(request, 1)
+        self.send(Frame(FrameType.END, request.rid, eof=True, meta={"exit_code": 1}))
+
+
+@misdeed
+class OddManifest(Cartridge):
+    """Says too little of CAP, names it once more in another spelling, and has no pools."""
+
+    def hello(self, view: FrameView) -> None:
+        said = manifest(self.name, self.served)
+        (group,) = said["cap_groups"]
+        del group["caps"][1]["title"]
+        group["caps"][1]["args"][0]["required"] = "yes"
+        group["caps"].append({**cap_object("cap:out=media:octets;misdeed;in=media:octets"), "aliases": ["second"]})
+        self.send_as_is(hello_frame(self.limits, manifest=json.dumps(said).encode(), pools={}))
+
+
+@misdeed
 class SilentIdentity(Cartridge):
     def echo(self, request: Request) -> None:
         pass
@@ -441,6 +465,22 @@ class ClosesStdout(Cartridge):
     def on_end(self, request: Request) -> None:
         os.close(1)
         time.sleep(60)
+
+
+@misdeed
+class ClosesStdoutAndReads(Cartridge):
+    """Reads on, and would exit with status 0 at the end of its stdin."""
+
+    def on_end(self, request: Request) -> None:
+        os.close(1)
+
+
+@misdeed
+class ClosesStdoutAndLeaves(Cartridge):
+    def on_end(self, request: Request) -> None:
+        os.close(1)
+        time.sleep(0.2)
+        os._exit(0)
 
 
 @misdeed
@@ -604,6 +644,50 @@ class BeatsTwice(Cartridge):
     def heartbeat(self, view: FrameView) -> None:
         super().heartbeat(view)
         super().heartbeat(view)
+
+
+@misdeed
+class Strays(Cartridge):
+    """Sends frames that are not its to send, or say too little, each twice, and then answers."""
+
+    def on_end(self, request: Request) -> None:
+        ids: dict[str, Any] = {"id": request.rid, "routing_id": request.xid}
+        attributed = {"message": "m", "attribution_class": "internal"}
+        strays = [
+            Frame(FrameType.CREDIT, **ids, stream_id="arg", credit=1),
+            Frame(FrameType.CREDIT, **ids, stream_id="arg", credit=1, meta={"credit_dir": RESPONSE}),
+            Frame(FrameType.CANCEL, **ids),
+            Frame(FrameType.CLOSE_STREAM, **ids, stream_id="arg"),
+            Frame(FrameType.END, request.rid, routing_id=99999, eof=True),
+            Frame(FrameType.LOG, **ids, meta={"level": "info", "message": "unattributed"}),
+            Frame(FrameType.LOG, **ids, meta=attributed),
+            Frame(FrameType.LOG, **ids, meta={"level": "info", **attributed}),
+            Frame(FrameType.LOG, **ids, meta={"level": "progress", "message": "p", "progress": 7.0}),
+            Frame(FrameType.LOG, **ids, meta={"level": "progress", "message": "p", "progress": float("nan")}),
+        ]
+        for stray in strays:
+            self.send_as_is(stray)
+            self.send_as_is(stray)
+        self.echo(request)
+
+
+@misdeed
+class BeatsUnderAnyId(Cartridge):
+    """Answers heartbeats, those that answer its own too, under ids that nobody knows."""
+
+    def heartbeat(self, view: FrameView) -> None:
+        self.send(Frame(FrameType.HEARTBEAT, os.urandom(16), meta={"pools": b"{}"}))
+
+
+@misdeed
+class AnswersEveryBeat(Cartridge):
+    """Sends a heartbeat of its own for the first that it gets, and answers all others, without meta."""
+
+    probed = False
+
+    def heartbeat(self, view: FrameView) -> None:
+        self.send(Frame(FrameType.HEARTBEAT, view.id if self.probed else 4711))
+        self.probed = True
 
 
 @misdeed

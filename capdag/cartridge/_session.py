@@ -35,6 +35,7 @@ from capdag.wire import (
     show_id,
     write_pools,
 )
+from capdag.wire.heartbeats import is_reply
 
 from ._admission import Admission
 from ._call_core import CallCore, reason_of
@@ -290,6 +291,9 @@ class Session:
             self._count(view)
 
     def _on_heartbeat(self, view: FrameView) -> None:
+        if is_reply(view):  # to a probe, of which this side sends none: a host that sends ours back would never end
+            self._count(view)
+            return
         desired = view.meta.get("desired_capacities")
         admitted: list[Job] = []
         if desired is not None:

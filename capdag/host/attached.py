@@ -61,4 +61,5 @@ class Attached(Session):
             f"has left: {self._link_note}" if self._link_note else "was disconnected",
             killed_for=self._killed_for,
             violation=None if violation is None else str(violation),
+            may_be_ours=True,
         )

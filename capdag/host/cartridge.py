@@ -16,6 +16,7 @@ from .debt import Backlog
 from .lifecycle import Event, State, move
 from .rows import IncomingRow, OutgoingRow, RowKey
 from .settings import CartridgeRecord, HostSettings
+from .told import Told
 
 if TYPE_CHECKING:
     from .health import Heartbeat
@@ -57,7 +58,8 @@ class Cartridge:
     their own and had answered nothing. `resting`: it was stopped for having nothing to do. `has_run`: it was started
     before. `restarts` counts the starts after any other end. `desired` are the pool sizes asked of it, `desired_due`
     while the next probe is to carry them. `heard`: something came since the last probe. `attached`: it runs already,
-    and is gone for good with its link. `retired_at`: since when it is not wanted any more.
+    and is gone for good with its link. `retired_at`: since when it is not wanted any more. `told`: what the log has
+    said of its ways, which is said once.
     """
 
     def __init__(
@@ -78,13 +80,14 @@ class Cartridge:
         self._serves_identity = serves_identity
         self._take_groups([{"name": record.id, "caps": list(record.caps)}])
         self.pools: Mapping[str, PoolState] = {}
-        self.reported: Mapping[str, Any] = {}
+        self.reported: Mapping[str, int] = {}
         self.desired: Mapping[str, int] = dict(record.pools)
         self.desired_due = False
         self.beat_at_unix: float | None = None
         self.heartbeat: Heartbeat | None = None
         self.heard = False
         self.owes_beat = False
+        self.told = Told()
         self.rows: dict[RowKey, IncomingRow] = {}
         self.calls: dict[MessageId, OutgoingRow] = {}
         self.waiting: list[tuple[IncomingRow, FrameView]] = []
@@ -121,13 +124,21 @@ class Cartridge:
         self._take_groups(manifest.groups)
 
     def _take_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the groups as they are advertised: without the identity, which the host offers once for all."""
-        self.groups, self.caps = [], []
+        """Keep the groups as they are advertised: without the identity, which the host offers once for all.
+
+        Of a cap that is there twice the first counts: a caller would not know which of the two is meant.
+        """
+        self.groups, caps = [], {} if self._serves_identity else {IDENTITY: None}
         for group in groups:
-            offered = [cap for cap in group["caps"] if self._serves_identity or CapUrn.parse(cap["urn"]) != IDENTITY]
-            self.caps += [CapUrn.parse(cap["urn"]) for cap in offered]
+            offered = []
+            for cap in group["caps"]:
+                urn = CapUrn.parse(cap["urn"])
+                if urn not in caps:
+                    caps[urn] = None
+                    offered.append(cap)
             if offered:
                 self.groups.append({**group, "caps": offered})
+        self.caps = [urn for urn in caps if self._serves_identity or urn != IDENTITY]
 
     def rest(self) -> None:
         """Note that nothing runs any more: the pools keep their sizes and hold nothing."""
@@ -162,6 +173,7 @@ class Cartridge:
         """Forget failed starts and crashes, and the pause they led to."""
         self.failed_starts = self.crashes = 0
         self.not_before, self.trouble = 0.0, None
+        self.told = Told()
 
     def _told_state(self) -> str:
         if self.retired_at is not None:

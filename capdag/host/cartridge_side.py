@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from capdag.errors import AttributionClass
+from capdag.errors import AttributionClass, RemoteProtocolError
 from capdag.wire import (
     REQUEST,
     RESPONSE,
@@ -15,7 +15,9 @@ from capdag.wire import (
     FrameView,
     TableFullError,
     err_frame,
+    read_log,
     show_id,
+    show_value,
     view_of,
 )
 from capdag.wire.blocks import ChunkRun, Parcel
@@ -32,6 +34,13 @@ log = logging.getLogger("capdag.host")
 
 _INTERNAL = AttributionClass.INTERNAL
 
+_STRANGER = "the cartridge serves no request, and has made no call, of this id and XID"
+_REQUESTERS = "only who made a request may send it, and this one the cartridge serves"
+_WRONG_DIRECTION = (
+    "credit_dir must be 'request' for the body of a request that the cartridge serves, 'response' for the answer to a "
+    "call that it made, not %s"
+)
+
 
 class CartridgeSide:
     """Routes what cartridges send. `health` is given the HEARTBEAT frames, and the ERRs that answer one."""
@@ -46,7 +55,7 @@ class CartridgeSide:
             FrameType.STREAM_END: self._flow,
             FrameType.END: self._flow,
             FrameType.ERR: self._flow,
-            FrameType.LOG: self._flow,
+            FrameType.LOG: self._log,
             FrameType.CREDIT: self._credit,
             FrameType.REQ: self._call,
             FrameType.CANCEL: self._cancel,
@@ -107,9 +116,30 @@ class CartridgeSide:
         row = self._incoming(cartridge, view)
         if row is None or row.answer.ended:
             if view.type is not FrameType.ERR or not self._health.refused(cartridge, view):
-                self._x.unroutable(view)
+                self._x.unroutable(view, cartridge, _STRANGER)
         else:
             self._answer(cartridge, row, view)
+
+    def _log(self, cartridge: Cartridge, view: FrameView) -> None:
+        """Route a LOG of an answer if it can be read; one that cannot would be lost without a trace at its reader."""
+        row = self._incoming(cartridge, view)
+        if row is not None and not row.answer.ended:
+            try:
+                record = read_log(view.meta)
+            except RemoteProtocolError as error:
+                self._x.drop(view, "protocol_violation", cartridge, "%s", error)
+                return
+            if record.level == "progress" and record.progress is None:
+                self._tell_progress(cartridge, view)
+        self._flow(cartridge, view)
+
+    def _tell_progress(self, cartridge: Cartridge, view: FrameView) -> None:
+        if cartridge.told.is_news("progress"):
+            seen = show_value(view.meta.get("progress"))
+            log.warning(
+                "cartridge %r: progress of a LOG must be a number from 0.0 to 1.0, not %s: its message stands alone",
+                cartridge.id, seen,
+            )  # fmt: skip
 
     def _answer(self, cartridge: Cartridge, row: IncomingRow, view: FrameView) -> None:
         flow = row.answer
@@ -125,26 +155,26 @@ class CartridgeSide:
         failure = self._failure(cartridge, flow, view)
         if failure is not None:
             self._endings.refuse(row, failure)
-        elif flow.offer(view) and self._fits(view):
+        elif flow.offer(view) and self._fits(cartridge, view):
             self._endings.pass_answer(row, view)
 
     def _body(self, cartridge: Cartridge, call: OutgoingRow, view: FrameView) -> None:
         flow = call.body
         if flow.ended:
-            self._x.unroutable(view)
+            self._x.drop(view, "protocol_violation", cartridge, "the body of this call has ended")
             return
         flow.note(view)
         failure = self._failure(cartridge, flow, view)
         if failure is not None:
             self._endings.fail_call(call, failure)
-        elif flow.offer(view) and self._fits(view):
+        elif flow.offer(view) and self._fits(cartridge, view):
             self._endings.pass_body(call, view)
 
     def _failure(self, cartridge: Cartridge, flow: Flow, view: FrameView) -> Failure | None:
         """Count a frame of a flow. Returns why its request has to end; the frame is then dropped."""
         x = self._x
         if flow.opens(view) and not x.debt.lend(flow, cartridge.limits):
-            x.drop(view, "debt_limit")
+            x.drop(view, "debt_limit", cartridge)
             return x.debt.refusal()
         fault = flow.edge.fault(view) if flow.edge is not None else None
         if fault is None:
@@ -160,16 +190,16 @@ class CartridgeSide:
         return self._blame(cartridge, view, Fault("PROTOCOL_VIOLATION", text))
 
     def _blame(self, cartridge: Cartridge, view: FrameView, fault: Fault) -> Failure:
-        self._x.drop(view, fault.drop_reason)
+        self._x.drop(view, fault.drop_reason, cartridge)
         text = f"cartridge {cartridge.id!r} {fault.text}"
         log.error("%s: %s", fault.code, text)
         return Failure(fault.code, _INTERNAL, text)
 
-    def _fits(self, view: FrameView) -> bool:
+    def _fits(self, cartridge: Cartridge, view: FrameView) -> bool:
         """True if a frame may join the relay's queue; of LOG frames that are not read, there is an end."""
         if view.type is not FrameType.LOG or self._x.backlog.admits(view):
             return True
-        self._x.drop(view, "overrun")
+        self._x.drop(view, "overrun", cartridge, "the relay has not read the LOGs before it")
         return False
 
     def _credit(self, cartridge: Cartridge, view: FrameView) -> None:
@@ -178,7 +208,7 @@ class CartridgeSide:
         call = self._outgoing(cartridge, view) if direction == RESPONSE else None
         if row is not None:
             if row.cancellation is not None:
-                self._x.drop(view, "cancelled")
+                self._x.drop(view, "cancelled", cartridge)
                 return
             failure = self._overrun(cartridge, view)
             if failure is not None:
@@ -192,7 +222,14 @@ class CartridgeSide:
                 for freed in call.answer.grant(view):
                     self._endings.pass_response(call, freed)
         else:
-            self._x.unroutable(view)
+            self._stray(cartridge, view, _WRONG_DIRECTION, show_value(direction))
+
+    def _stray(self, cartridge: Cartridge, view: FrameView, why: str, *values: object) -> None:
+        """Count a frame that its sender may not send: `why`, if there is such a request, else it has no route."""
+        if (view.xid, view.id) in cartridge.rows or view.id in cartridge.calls:
+            self._x.drop(view, "protocol_violation", cartridge, why, *values)
+        else:
+            self._x.unroutable(view, cartridge, _STRANGER)
 
     # Calls
 
@@ -200,8 +237,7 @@ class CartridgeSide:
         x = self._x
         if view.id in cartridge.calls:
             # One caller, one id, two calls: a terminal for one would be taken for the other's.
-            log.error("cartridge %r used the id %s of a live call for another", cartridge.id, show_id(view.id))
-            x.drop(view, "no_route")
+            x.drop(view, "protocol_violation", cartridge, "this is the id of a live call: use a new one for each")
             return
         parent = cartridge.row_of(view.meta.get("parent_rid"))
         refusal = self._refusal(cartridge, view, parent)
@@ -228,7 +264,7 @@ class CartridgeSide:
         if cartridge.backlog.admits(err, owner="refused calls"):
             self._x.send_down(cartridge, err)
         else:
-            self._x.drop(err, "overrun")
+            self._x.drop(err, "overrun", cartridge, "it makes calls, and does not read that they are refused")
 
     def _refusal(self, cartridge: Cartridge, view: FrameView, parent: IncomingRow | None) -> Failure | None:
         if view.xid is not None:
@@ -246,14 +282,14 @@ class CartridgeSide:
     def _cancel(self, cartridge: Cartridge, view: FrameView) -> None:
         call = self._outgoing(cartridge, view)
         if call is None:
-            self._x.unroutable(view)
+            self._stray(cartridge, view, _REQUESTERS)
         elif not call.cancelled or (view.fields.get(18) is True and self._x.backlog.admits(view)):
             self._endings.cancel_call(call, view)
 
     def _close_stream(self, cartridge: Cartridge, view: FrameView) -> None:
         call = self._outgoing(cartridge, view)
         if call is None:
-            self._x.unroutable(view)
+            self._stray(cartridge, view, _REQUESTERS)
         elif self._call_fits(cartridge, call, view):
             self._x.up.append(view)
 

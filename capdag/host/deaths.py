@@ -12,7 +12,7 @@ class ProcessEnd(NamedTuple):
     """How a process ended. `status`: words such as "exited with status 1".
 
     `killed_for`: why the host killed it, if it did. `violation`: the rule that its bytes broke. `link`: how its stdout
-    broke off. `stderr`: its last lines.
+    broke off. `stderr`: its last lines. `may_be_ours`: it ended in a way in which the host ends a process too.
     """
 
     cartridge_id: str
@@ -22,6 +22,7 @@ class ProcessEnd(NamedTuple):
     violation: str | None = None
     link: str | None = None
     stderr: str = ""
+    may_be_ours: bool = False
 
     @property
     def is_crash(self) -> bool:
@@ -38,8 +39,12 @@ class ProcessEnd(NamedTuple):
     def _story(self) -> str:
         """Return what happened, in words that follow the cartridge's name."""
         if self.violation is not None:
-            return f"broke the protocol: {self.violation}; it {self.status}"
+            return f"broke the protocol: {self.violation}; {self._aftermath()}"
         return f"{self.status} ({self.link})" if self.link is not None else self.status
+
+    def _aftermath(self) -> str:
+        """Return how a process ended that had to. Which of the two was first says nothing; a status of its own does."""
+        return "the host ended it" if self.may_be_ours else f"it {self.status}"
 
     def death(self) -> Failure:
         """Return what the requests end with that the process was serving."""
@@ -59,7 +64,7 @@ class ProcessEnd(NamedTuple):
         `refusal` says what was wrong with its answer, `waited` what did not come, or not in time.
         """
         if refusal is not None:
-            what = f"gave a wrong answer at its start: {refusal}; it {self.status}"
+            what = f"gave a wrong answer at its start: {refusal}; {self._aftermath()}"
         elif waited is not None:
             what = f"did not start: {waited}"
         else:

@@ -117,7 +117,7 @@ class Endings:
         row.cartridge.cancelling += 1
         row.body.discard()
         for held in row.answer.discard():
-            self._x.drop(held, "cancelled")
+            self._x.drop(held, "cancelled", row.cartridge)
             row.discarded = True
         for stream, owed in row.answer.ungranted():
             self._grant(row, stream, owed)
@@ -133,7 +133,7 @@ class Endings:
 
     def throw_away(self, row: IncomingRow, view: FrameView) -> None:
         """Discard a frame of a cancelled answer; a CHUNK is granted, so that no handler blocks on credit."""
-        self._x.drop(view, "cancelled")
+        self._x.drop(view, "cancelled", row.cartridge)
         row.discarded = True
         if view.type is FrameType.CHUNK and view.stream_id is not None:
             self._grant(row, view.stream_id, 1)
@@ -148,7 +148,7 @@ class Endings:
         """Take the terminal of a cancelled request. A success of which part was thrown away is no success."""
         reason = row.cancellation.reason if row.cancellation is not None else CancelReason()
         if row.settled:
-            self._x.drop(view, "cancelled")
+            self._x.drop(view, "cancelled", row.cartridge)
             self._release(row, reason.failure())
         elif view.type is FrameType.END and row.discarded:
             self.settle(row, reason.failure())
@@ -302,7 +302,7 @@ def _orphaned(failure: Failure | None) -> CancelReason:
 
 def _bystander(cartridge: Cartridge, reason: CancelReason) -> Failure:
     """What a kill under `reason` means to the other requests of the process: never that their user cancelled them."""
-    text = f"cartridge {cartridge.id!r} was ended for another of its requests: {reason.message}"
+    text = f"cartridge {cartridge.id!r} was ended by the force_kill of a request that it held: {reason.message}"
     if reason.attribution is AttributionClass.USER:
         return Failure("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, text)
     return Failure(reason.code, reason.attribution, text)

@@ -33,6 +33,7 @@ from .cartridge import Cartridge
 from .debt import Backlog, Debt
 from .rows import IncomingRow, OutgoingRow, RowKey
 from .settings import HostSettings
+from .told import Told
 
 log = logging.getLogger("capdag.host")
 
@@ -46,6 +47,7 @@ class Exchange:
     cartridges that it has something for. `alone_since` is when the last relay went, None while one is attached.
     `host_id` is this host's alone, for as long as it lives. `given_up` holds the RIDs of calls whose callers have gone
     and whose terminals have yet to come: another call under such an id would be given the answer of the first.
+    `relay_told` is what has been said of the relay.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Exchange:
         self.reset_backlog()
         self.policy: NetworkPolicy | None = settings.policy
         self.relay_state: bytes = b""
+        self.relay_told = Told()
         self.alone_since: float | None = None
         self.closing: CancelReason | None = None
         self.launch: Callable[[Cartridge], None] = lambda _: None
@@ -112,15 +115,33 @@ class Exchange:
                 if before or cartridge.bytes_queued:
                     cartridge.backlog.sent(before)
 
-    def unroutable(self, view: FrameView) -> None:
-        """Count a frame that no row takes."""
+    def unroutable(self, view: FrameView, sender: Cartridge | None = None, why: str = "") -> None:
+        """Count a frame that no row takes, and say so if it is a real loss."""
         line = self.counts.unroutable(view)
         if line is not None:
-            log.warning("%s", line)
+            self._tell_loss(line, "no_route", view, sender, why, ())
 
-    def drop(self, view: FrameView, reason: DropReason) -> None:
-        """Count a frame that is thrown away on purpose."""
-        self.counts.drop(view, reason)
+    def drop(
+        self, view: FrameView, reason: DropReason, sender: Cartridge | None, why: str = "", *values: object
+    ) -> None:
+        """Count a frame of `sender`, or of the relay, that is thrown away. `why`, with `values`, is for the log."""
+        line = self.counts.drop(view, reason)
+        self._tell_loss(line, reason, view, sender, why, values)
+
+    def _tell_loss(
+        self, line: str, reason: DropReason, view: FrameView, sender: Cartridge | None, why: str,
+        values: tuple[object, ...],
+    ) -> None:  # fmt: skip
+        """Warn of the first frame of a sender that is lost in some way. The others are counted: they may be many."""
+        told = self.relay_told if sender is None else sender.told
+        is_news = (bool(why) or reason == "no_route") and told.is_news(f"{reason} {view.type.name} {why}")
+        level = logging.WARNING if is_news else logging.DEBUG
+        if not log.isEnabledFor(level):
+            return
+        name = "the relay" if sender is None else f"cartridge {sender.id!r}"
+        because = f": {why % values if values else why}" if why else ""
+        more = " (more of this kind are counted, and told at log level debug)" if is_news else ""
+        log.log(level, "%s: %s%s%s", name, line, because, more)
 
     def start(self, cartridge: Cartridge) -> None:
         """Have the process of a cartridge started."""

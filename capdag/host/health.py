@@ -9,6 +9,7 @@ from enum import Enum, auto
 
 from capdag.errors import AttributionClass, RemoteProtocolError
 from capdag.wire import ALL_POOL, Failure, Frame, FrameType, FrameView, failure_of, read_pools, view_of
+from capdag.wire.heartbeats import PROBES_A_SECOND, Beat, Probes, read_report
 
 from .cartridge import Cartridge, Port
 from .endings import Endings
@@ -28,7 +29,8 @@ class Pulse(Enum):
 class Heartbeat:
     """Probes at an interval; late after a timeout; dead when the next probe is due. Times: seconds of one clock.
 
-    `due` is when `tick` has to be called next, `probe_id` the probe that is unanswered.
+    `due` is when `tick` has to be called next, `probe_id` the probe that is unanswered, `asks` whether it asks for
+    capacities. `probes` are those of the other side.
     """
 
     def __init__(self, interval: float, timeout: float, now: float) -> None:
@@ -39,7 +41,9 @@ class Heartbeat:
         self.due = now + interval
         self.sent_at = now
         self.probe_id: bytes | None = None
+        self.asks = False
         self.is_late = False
+        self.probes = Probes()
 
     def tick(self, now: float) -> Pulse:
         """Say what is due now. PROBE: send a HEARTBEAT with `probe_id`."""
@@ -135,7 +139,7 @@ class Health:
                 assert heartbeat.probe_id is not None
                 meta = {"desired_capacities": json.dumps(dict(cartridge.desired)).encode()}
                 probe = Frame(FrameType.HEARTBEAT, heartbeat.probe_id, meta=meta if cartridge.desired_due else None)
-                cartridge.desired_due = False
+                heartbeat.asks, cartridge.desired_due = cartridge.desired_due, False
                 cartridge.heard = False
                 x.send_down(cartridge, view_of(probe))
             case Pulse.LATE:
@@ -155,13 +159,41 @@ class Health:
     def heard(self, cartridge: Cartridge, view: FrameView) -> None:
         """Take a HEARTBEAT of a cartridge: the reply to a probe, or a probe of its own."""
         heartbeat, now = cartridge.heartbeat, self._x.clock()
-        if heartbeat is None or not heartbeat.is_probe(view.id):
-            self._answer(cartridge, view)
+        if heartbeat is None:
+            self._x.unroutable(view, cartridge)
+        elif not heartbeat.is_probe(view.id):
+            self._foreign(cartridge, heartbeat.probes.judge(view, now), view)
         elif not heartbeat.reply(view.id, now):
-            self._x.drop(view, "no_route")
+            self._x.drop(view, "no_route", cartridge, "the probe of this id has its reply")
         else:
             self._report(cartridge, view)
             self._heal(cartridge, now - heartbeat.sent_at)
+
+    def _foreign(self, cartridge: Cartridge, beat: Beat, view: FrameView) -> None:
+        """Answer a probe of a cartridge, and count what is none."""
+        drop = self._x.drop
+        match beat:
+            case Beat.PROBE:
+                self._answer(cartridge, view)
+            case Beat.REPLY:
+                drop(
+                    view, "no_route", cartridge, "no probe has this id: a reply has the id of the probe that it answers"
+                )
+            case Beat.REPEATED:
+                drop(
+                    view,
+                    "no_route",
+                    cartridge,
+                    "this id was just answered: a reply is not answered, and a probe has an id of its own",
+                )
+            case Beat.FLOOD:
+                drop(
+                    view,
+                    "overrun",
+                    cartridge,
+                    "more than %d probes came in a second, and are not answered",
+                    PROBES_A_SECOND,
+                )
 
     def refused(self, cartridge: Cartridge, view: FrameView) -> bool:
         """Take an ERR under a probe's id: the cartridge does not want the capacities in it. False for any other."""
@@ -169,10 +201,17 @@ class Health:
         if heartbeat is None or not heartbeat.reply(view.id, now):
             return False
         said = failure_of(view.meta)
-        text = f"cartridge {cartridge.id!r} refused the capacities {dict(cartridge.desired)}: {said.message}"
-        cartridge.desired = {}
-        cartridge.trouble, cartridge.trouble_at_unix = said._replace(message=text), self._x.wall_clock()
-        log.error("%s: %s", said.code, text)
+        if heartbeat.asks:
+            text = f"cartridge {cartridge.id!r} refused the capacities {dict(cartridge.desired)}: {said.message}"
+            cartridge.desired = {}
+            cartridge.trouble, cartridge.trouble_at_unix = said._replace(message=text), self._x.wall_clock()
+            log.error("%s: %s", said.code, text)
+        elif cartridge.told.is_news("ERR for a probe"):
+            log.warning(
+                "cartridge %r answers heartbeats with ERR %s: %s. It lives, but its pools are not known: answer with "
+                "HEARTBEAT, the probe's id and pools",
+                cartridge.id, said.code, said.message,
+            )  # fmt: skip
         self._heal(cartridge, now - heartbeat.sent_at)
         return True
 
@@ -188,14 +227,17 @@ class Health:
         if cartridge.port.bytes_queued == 0:
             cartridge.owes_beat = False
         if cartridge.owes_beat:
-            self._x.drop(view, "no_route")
+            self._x.drop(view, "overrun", cartridge, "it has not read the answer to the probe before")
             return
         cartridge.owes_beat = True
         self._x.send_down(cartridge, view_of(Frame(FrameType.HEARTBEAT, view.id)))
 
     def _report(self, cartridge: Cartridge, view: FrameView) -> None:
         cartridge.beat_at_unix = self._x.wall_clock()
-        cartridge.reported = view.meta
+        cartridge.reported, faults = read_report(view.meta)
+        for fault in faults:
+            if cartridge.told.is_news(f"reply {fault.partition(' ')[0]}"):
+                log.warning("cartridge %r, in heartbeat replies: %s", cartridge.id, fault)
         if "pools" not in view.meta:
             return
         try:

@@ -51,18 +51,13 @@ def _stats(cartridge: Cartridge) -> dict[str, Any]:
         "pid": cartridge.pid,
         "active_request_count": len(cartridge.rows),
         "peer_request_count": len(cartridge.calls),
-        "memory_footprint_mb": _count(reported, "footprint_mb"),
-        "memory_rss_mb": _count(reported, "rss_mb"),
+        "memory_footprint_mb": reported.get("footprint_mb", 0),
+        "memory_rss_mb": reported.get("rss_mb", 0),
         "last_heartbeat_unix_seconds": None if cartridge.beat_at_unix is None else int(cartridge.beat_at_unix),
         "restart_count": cartridge.restarts,
-        "protocol_drops_total": _count(reported, "drops_total"),
+        "protocol_drops_total": reported.get("drops_total", 0),
         "pools": {name: state.as_json() for name, state in _pools(cartridge).items()},
     }
-
-
-def _count(reported: Mapping[str, Any], key: str) -> int:
-    value = reported.get(key)
-    return int(value) if isinstance(value, (int, float)) else 0
 
 
 def _pools(cartridge: Cartridge) -> dict[str, PoolState]:

@@ -7,6 +7,7 @@ and reaped, its pipes are closed and what it held is settled.
 from __future__ import annotations
 
 import json
+import signal
 
 import trio
 
@@ -21,6 +22,9 @@ from .deaths import ProcessEnd
 from .exchange import log
 from .session import Keeper, Session
 
+_AT_ONCE = 0.1
+"""Seconds between the end of stdout and the exit within which the two are one."""
+
 
 class Process(Session):
     """The session of a cartridge whose process the host has started."""
@@ -30,8 +34,9 @@ class Process(Session):
         self._guardian = guardian
         self._child: ChildProcess | None = None
         self._outlived_link = False
+        self._closed_at = 0.0
+        self._exited_at: float | None = None
         self._tail = StderrTail()
-        self._exited = False
 
     def _kill(self) -> None:
         if self._child is not None:
@@ -62,20 +67,27 @@ class Process(Session):
         status = child.exit_status()
         words = status.describe() if status is not None else "killed, but does not go"
         violation = self._link.violation if isinstance(self._link, ByteLink) else None
+        may_be_ours = status is None or status.code == 0 or status.signal in (signal.SIGTERM, KILL)
+        if self._outlived_link and may_be_ours:
+            words = "ended by the host"  # by which signal is chance
         return ProcessEnd(
             self.cartridge.id,
-            f"was {words}" if words.startswith("killed") else words,
+            f"was {words}" if words.startswith(("killed", "ended by")) else words,
             oom_killed=status is not None and status.oom_killed,
             killed_for=self._killed_for,
             violation=None if violation is None else str(violation),
             link=self._link_trouble(),
             stderr=self._tail.text(),
+            may_be_ours=may_be_ours,
         )
 
     def _link_trouble(self) -> str | None:
         if self._link_end is LinkEnd.BROKEN:
             return self._link_note
-        return "it closed its stdout, stayed, and was ended by the host" if self._outlived_link else None
+        if self._outlived_link:
+            return "it had closed its stdout, and stayed"
+        ahead = (self._exited_at or 0.0) - self._closed_at if self._link_end is LinkEnd.EOF else 0.0
+        return f"it had closed its stdout {ahead:.1f} s before" if ahead > _AT_ONCE else None
 
     def _spawn(self) -> ChildProcess:
         record = self.cartridge.record
@@ -84,12 +96,14 @@ class Process(Session):
         return spawn(record.command, env=child_environment(own, run_id), cwd=record.cwd, guardian=self._guardian)
 
     async def _keep(self, child: ChildProcess) -> None:
-        self._link = link = child_link(self.cartridge.id, child, close_stdin=child.close_stdin)
+        # A process that closes its stdout and one that exits look the same for a moment. Its stdin stays open for so
+        # long, as its end would have the first one exit too.
+        self._link = link = child_link(self.cartridge.id, child, close_stdin=lambda: None)
         link_over, stderr_over = trio.Event(), trio.Event()
         stderr_scope = trio.CancelScope()
         async with trio.open_nursery() as pipes:
             pipes.start_soon(self._drain_stderr, child, stderr_scope, stderr_over)
-            pipes.start_soon(self._run_link, link, link_over)
+            pipes.start_soon(self._run_link, child, link, link_over)
             pipes.start_soon(self._wait_exit, child)
             link.send(self.handshake.begin())
             await self._watch()
@@ -106,18 +120,21 @@ class Process(Session):
             await drain_stderr(child.stderr_source, name=self.cartridge.id, tail=self._tail, log=log)
         over.set()
 
-    async def _run_link(self, link: ByteLink, over: trio.Event) -> None:
+    async def _run_link(self, child: ChildProcess, link: ByteLink, over: trio.Event) -> None:
         self._link_end = await link.run(self)
+        self._closed_at = trio.current_time()
+        if self._link_end is LinkEnd.VIOLATION:
+            child.close_stdin()
         over.set()
         self.wake()
 
     async def _wait_exit(self, child: ChildProcess) -> None:
         await child.wait_exit()
-        self._exited = True
+        self._exited_at = trio.current_time()
         self.wake()
 
     def _is_over(self) -> bool:
-        return self._exited or super()._is_over()
+        return self._exited_at is not None or super()._is_over()
 
     async def _take_rest(self, child: ChildProcess, link: ByteLink) -> None:
         """Read what the process has left in the pipe: an END may be there."""

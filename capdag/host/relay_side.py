@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from capdag.errors import AttributionClass, RemoteProtocolError
 from capdag.urn import CapUrn, UrnError
 from capdag.wire import (
+    REQUEST,
     RESPONSE,
     TERMINAL_TYPES,
     Failure,
@@ -17,7 +17,6 @@ from capdag.wire import (
     err_frame,
     policy_frame,
     read_policy,
-    show_id,
     show_value,
     view_of,
 )
@@ -30,8 +29,6 @@ from .exchange import Exchange
 from .flows import Flow
 from .lifecycle import QUEUING, SERVING, STARTABLE, State
 from .rows import IncomingRow, OutgoingRow
-
-log = logging.getLogger("capdag.host")
 
 _ENVIRONMENT, _INTERNAL = AttributionClass.ENVIRONMENT, AttributionClass.INTERNAL
 
@@ -94,8 +91,7 @@ class RelaySide:
         x = self._x
         key = (view.xid, view.id)
         if x.incoming.find(key) is not None:
-            log.error("the relay sent a second REQ %s (xid %s) while the first is live", show_id(view.id), view.xid)
-            x.drop(view, "no_route")
+            x.drop(view, "protocol_violation", None, "this is the id and XID of a live request: use a new id for each")
             return
         found = self._serving(view)
         if isinstance(found, Failure):
@@ -169,7 +165,7 @@ class RelaySide:
         """Pass a frame of a request on to its process, which is ready."""
         cartridge = row.cartridge
         if row.cancellation is not None:
-            self._x.drop(view, "cancelled")
+            self._x.drop(view, "cancelled", None)
             return
         if row.queued:
             row.bind(cartridge.limits, self._x.limits, cartridge.max_streams)
@@ -195,7 +191,7 @@ class RelaySide:
 
     def _overrun(self, cartridge: Cartridge, view: FrameView) -> Failure:
         """Drop a frame for which a cartridge's queue has no room, and return what its request ends with."""
-        self._x.drop(view, "protocol_violation")
+        self._x.drop(view, "protocol_violation", None)
         text = (
             f"over {UNCREDITED_LIMIT} bytes of {view.type.name} and the like of one request wait for cartridge "
             f"{cartridge.id!r} to read"
@@ -238,12 +234,15 @@ class RelaySide:
         return by_caller or not by_handler
 
     def _body(self, row: IncomingRow, view: FrameView) -> None:
-        if row.body.ended or row.answer.ended:
+        if row.answer.ended:
             self._x.unroutable(view)
+            return
+        if row.body.ended:
+            self._x.drop(view, "protocol_violation", None, "the body of this request has ended")
             return
         row.body.note(view)
         if row.cancellation is None and row.body.opens(view) and not self._x.debt.lend(row.body, self._x.limits):
-            self._x.drop(view, "debt_limit")
+            self._x.drop(view, "debt_limit", None)
             self._endings.turn_away(row, self._x.debt.refusal())
         elif row.queued:
             self._keep(row, view)
@@ -262,9 +261,9 @@ class RelaySide:
             return
         call.answer.note(view)
         if call.cancelled and view.type not in TERMINAL_TYPES:
-            self._x.drop(view, "cancelled")
+            self._x.drop(view, "cancelled", None)
         elif call.answer.opens(view) and not self._x.debt.lend(call.answer, self._x.limits):
-            self._x.drop(view, "debt_limit")
+            self._x.drop(view, "debt_limit", None)
             self._endings.fail_call(call, self._x.debt.refusal())
         elif call.answer.offer(view) and self._fits(call, view):
             self._endings.pass_response(call, view)
@@ -277,7 +276,7 @@ class RelaySide:
         if view.type in UNBOUNDED or call.cartridge.backlog.admits(view):
             return True
         if view.type is FrameType.LOG:
-            self._x.drop(view, "overrun")
+            self._x.drop(view, "overrun", None, "cartridge %r has not read the LOGs before it", call.cartridge.id)
         else:
             self._endings.fail_call(call, self._overrun(call.cartridge, view))
         return False
@@ -296,7 +295,7 @@ class RelaySide:
         row = self._x.incoming.find((view.xid, view.id)) if direction == RESPONSE else None
         if row is not None and not row.passed and not row.queued:
             if row.cancellation is not None:
-                self._x.drop(view, "cancelled")
+                self._x.drop(view, "cancelled", None)
                 return
             if not row.answer.ended:
                 if not row.cartridge.backlog.admits(view):
@@ -306,15 +305,23 @@ class RelaySide:
             for freed in row.answer.grant(view):
                 self._endings.pass_answer(row, freed)
             return
-        call = self._call_of(view) if direction == "request" else None
+        call = self._call_of(view) if direction == REQUEST else None
         if call is None:
-            self._x.unroutable(view)
+            self._lose_credit(view, direction)
             return
         if not self._fits(call, view):
             return
         self._x.send_down(call.cartridge, view)
         for freed in call.body.grant(view):
             self._endings.pass_body(call, freed)
+
+    def _lose_credit(self, view: FrameView, direction: object) -> None:
+        is_live = self._x.incoming.find((view.xid, view.id)) is not None or self._call_of(view) is not None
+        if is_live and direction not in (REQUEST, RESPONSE):
+            why = "credit_dir must be 'request' or 'response', not %s"
+            self._x.drop(view, "protocol_violation", None, why, show_value(direction))
+        else:
+            self._x.unroutable(view)
 
     def _cancel(self, view: FrameView) -> None:
         row = self._x.incoming.find((view.xid, view.id))
@@ -344,7 +351,7 @@ class RelaySide:
         self._x.relay_state = view.fields.get(6) or b""
 
     def _heartbeat(self, view: FrameView) -> None:
-        self._x.drop(view, "no_route")
+        self._x.drop(view, "no_route", None, "between a host and a switch there are no heartbeats")
 
 
 def _too_long(view: FrameView, cartridge: Cartridge) -> Failure:

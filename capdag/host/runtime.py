@@ -195,6 +195,9 @@ class HostRuntime:
         cartridge = session.cartridge
         if cartridge.port is None:
             batch = session.take(batch)
+            for view in session.handshake.lost:
+                self._x.unroutable(view, cartridge, "it came before the answer to the identity check")
+            session.handshake.lost.clear()
             if session.handshake.step is Step.DONE and cartridge.state is State.STARTING:
                 self._ready(session)
         if cartridge.port is session:
@@ -209,6 +212,7 @@ class HostRuntime:
         cartridge.limits = handshake.limits
         cartridge.adopt(handshake.manifest, handshake.pools)
         cartridge.failed_starts, cartridge.not_before, cartridge.trouble = 0, 0.0, None
+        cartridge.told.tell_tolerated(cartridge.id, handshake.tolerated)
         self._x.limits = self._x.limits.negotiate(handshake.limits)
         if cartridge.retired_at is None:
             self._x.offer_caps(cartridge)

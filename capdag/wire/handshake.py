@@ -11,7 +11,7 @@ from .checksum import fnv1a_64
 from .frame import PROTOCOL_VERSION, Frame, FrameType, MessageId, show_value
 from .limits import Limits, read_limits
 from .link_life import IDENTITY_CAP, Direction, LinkSide
-from .meta import body_end_frame, failure_of
+from .meta import body_end_frame, failure_of, is_success
 from .pools import Pools, PoolState, read_pools, write_pools
 from .streams import InStreams
 from .view import FrameView
@@ -42,7 +42,10 @@ def read_hello(view: FrameView) -> Limits:
 
 def _read_greeting(view: FrameView, direction: Direction) -> Limits:
     LinkSide(direction).take(view)
-    version = view.meta.get("version")
+    if "version" not in view.meta:
+        keys = ", ".join(map(show_value, view.meta)) or "nothing"
+        raise RemoteProtocolError(f"HELLO needs version {PROTOCOL_VERSION} in its meta, which holds {keys}")
+    version = view.meta["version"]
     if type(version) is not int or version != PROTOCOL_VERSION:
         raise RemoteProtocolError(
             f"HELLO says protocol version {show_value(version)}; this side speaks {PROTOCOL_VERSION}"
@@ -96,6 +99,7 @@ class IdentityCheck:
         self._nonce = nonce
         self._deferred = deferred
         self._echo = b""
+        self._stream: str | None = None
         # Nobody grants: an answer in more pieces than the nonce has bytes is none.
         self._streams = InStreams(len(nonce))
 
@@ -105,17 +109,37 @@ class IdentityCheck:
             failure = failure_of(view.meta)
             raise RemoteProtocolError(f"the identity check ended with {failure.code}: {failure.message}")
         if view.type is FrameType.STREAM_START:
-            self._streams.start(view)
+            self._start(view)
         elif view.type is FrameType.CHUNK:
             self._collect(view)
         elif view.type is FrameType.STREAM_END:
             self._streams.of(view).end(view)
         elif view.type is FrameType.END:
-            self._streams.check_ended()
-            if self._echo != self._nonce:
-                raise RemoteProtocolError("the identity answer is not the nonce that was sent")
+            self._end(view)
             return True
         return False
+
+    def _start(self, view: FrameView) -> None:
+        if self._stream is not None:
+            raise RemoteProtocolError(
+                f"the identity answer must be one stream, and {show_value(view.stream_id)} comes after {self._stream}"
+            )
+        self._stream = show_value(view.stream_id)
+        self._streams.start(view)
+
+    def _end(self, view: FrameView) -> None:
+        if not is_success(view.meta):
+            said = show_value(view.meta["exit_code"]) if "exit_code" in view.meta else "no exit_code"
+            raise RemoteProtocolError(
+                f"the END of the identity answer must have exit_code 0, an integer; it has {said}"
+            )
+        self._streams.check_ended()
+        if self._stream is None:
+            raise RemoteProtocolError("the identity answer has no stream: the nonce must come back in one")
+        if self._echo != self._nonce:
+            raise RemoteProtocolError(
+                f"the identity answer is not the nonce that was sent: {_hex(self._echo)}, not {_hex(self._nonce)}"
+            )
 
     def _collect(self, view: FrameView) -> None:
         values = self._streams.of(view).chunk(view).values
@@ -124,4 +148,10 @@ class IdentityCheck:
                 raise RemoteProtocolError(f"the identity answer must come back as bytes, not {type(piece).__name__}")
             self._echo += piece
         if len(self._echo) > len(self._nonce):
-            raise RemoteProtocolError("the identity answer is longer than the nonce that was sent")
+            raise RemoteProtocolError(
+                f"the identity answer is longer than the nonce that was sent, {len(self._nonce)} bytes"
+            )
+
+
+def _hex(data: bytes) -> str:
+    return f"{len(data)} bytes {data.hex()}" if data else "0 bytes"

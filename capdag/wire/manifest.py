@@ -45,7 +45,8 @@ def read_manifest(data: bytes) -> Manifest:
     if texts[2] not in ("release", "nightly"):
         raise RemoteProtocolError(f"manifest channel must be release or nightly, not {show_value(texts[2])}")
     if "registry_url" not in parsed or not isinstance(parsed["registry_url"], (str, type(None))):
-        raise RemoteProtocolError("manifest registry_url must be present, null or text")
+        seen = show_value(parsed["registry_url"]) if "registry_url" in parsed else "absent"
+        raise RemoteProtocolError(f"manifest registry_url must be there, as null or a text; it is {seen}")
     groups = _need(parsed, "cap_groups", list, "manifest")
     caps = [entry for group in groups for entry in _read_group(group)]
     if not any(entry.facts["urn"] == IDENTITY_CAP for entry in caps):

@@ -6,7 +6,8 @@ A host reads with `read_manifest`, which asks for what it routes by. Other hosts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -14,7 +15,10 @@ from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, MediaUrn, UrnError
 
 from .documents import read_json
+from .frame import show_value
 from .link_life import IDENTITY_CAP
+from .manifest import Manifest
+from .pools import ALL_POOL
 
 
 class ManifestRule(Enum):
@@ -31,10 +35,14 @@ class ManifestRule(Enum):
 
 
 class ManifestFault(NamedTuple):
-    """One thing that is wrong. `text` says where, what was seen, and what it must be."""
+    """One thing that is wrong. `text` says where, what was seen, and what it must be.
+
+    `is_fatal`: no host serves such a cap, as its callers cannot tell what to send.
+    """
 
     rule: ManifestRule
     text: str
+    is_fatal: bool = False
 
 
 _Kind = tuple[type, str, bool]
@@ -74,6 +82,10 @@ _OUTPUT: _Shape = (
 )
 _SOURCES = ("stdin", "position", "cli_flag")
 _RESERVED_NAMES = ("true", "false", "null")
+_READ_BY_CALLERS = ("aliases", "args", "outputs")
+"""Keys of a cap whose type callers build on."""
+_NAMED = 4
+"""Pools of which one fault tells the names."""
 _RESERVED_FLAGS = ("manifest", "--help", "--version", "-v", "-h")
 
 
@@ -88,35 +100,78 @@ def manifest_faults(data: bytes) -> list[ManifestFault]:
     return list(_manifest_faults(manifest))
 
 
-def _field(text: str) -> ManifestFault:
-    return ManifestFault(ManifestRule.FIELDS, text)
+def pool_faults(manifest: Manifest, pools: Collection[str]) -> list[str]:
+    """Return what is wrong with the names of a HELLO's pools."""
+    declared = manifest.pool_declarations.get("pools")
+    shared = declared if isinstance(declared, dict) else ()
+    wanted = dict.fromkeys([*(str(cap.urn) for cap in manifest.caps), *shared, ALL_POOL])
+    missing = [show_value(name) for name in wanted if name not in pools]
+    if not missing:
+        return []
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    named = ", ".join(missing[:_NAMED]) + more
+    return [f"pools of HELLO must have one for each cap, each shared pool and {ALL_POOL!r}; there is none for {named}"]
 
 
-def _misfit(text: str) -> ManifestFault:
-    return ManifestFault(ManifestRule.ARGUMENTS, text)
+def _field(text: str, *, is_fatal: bool = False) -> ManifestFault:
+    return ManifestFault(ManifestRule.FIELDS, text, is_fatal)
+
+
+def _misfit(text: str, *, is_fatal: bool = False) -> ManifestFault:
+    return ManifestFault(ManifestRule.ARGUMENTS, text, is_fatal)
 
 
 def _manifest_faults(manifest: Mapping[str, Any]) -> Iterator[ManifestFault]:
     yield from _fields("the manifest: ", manifest, _MANIFEST)
     if manifest.get("channel") not in ("release", "nightly"):
-        yield _field(f"the manifest: channel must be release or nightly, not {manifest.get('channel')!r}")
+        yield _field(f"the manifest: channel must be release or nightly, not {show_value(manifest.get('channel'))}")
     if "registry_url" not in manifest or not isinstance(manifest["registry_url"], (str, type(None))):
         yield _field("the manifest: registry_url must be there, null or a text")
+    yield from _pool_declaration_faults(manifest.get("pool_declarations", {}))
     urns = []
     for number, group in enumerate(_list(manifest, "cap_groups")):
         where = f"cap_groups[{number}]"
         if not isinstance(group, dict):
-            yield _field(f"{where} must be a map, not {group!r}")
+            yield _field(f"{where} must be a map, not {show_value(group)}")
             continue
         yield from _fields(f"{where}.", group, _GROUP)
         for position, cap in enumerate(_list(group, "caps")):
             if isinstance(cap, dict):
                 urns.append(cap.get("urn"))
-                yield from cap_faults(f"cap {urns[-1]!r}" if urns[-1] else f"{where}.caps[{position}]", cap)
+                yield from cap_faults(f"cap {show_value(urns[-1])}" if urns[-1] else f"{where}.caps[{position}]", cap)
             else:
-                yield _field(f"{where}.caps[{position}] must be a map, not {cap!r}")
+                yield _field(f"{where}.caps[{position}] must be a map, not {show_value(cap)}")
     if IDENTITY_CAP not in urns:
         yield ManifestFault(ManifestRule.IDENTITY, f"the manifest names no cap {IDENTITY_CAP!r}, spelled so")
+    for urn, times in Counter(_canonical(urn) for urn in urns if isinstance(urn, str)).items():
+        if times > 1:
+            yield ManifestFault(
+                ManifestRule.URNS, f"cap {show_value(urn)} is listed {times} times: only the first counts"
+            )
+
+
+def _canonical(urn: str) -> str:
+    try:
+        return str(CapUrn.parse(urn))
+    except UrnError:
+        return urn
+
+
+def _pool_declaration_faults(declared: object) -> Iterator[ManifestFault]:
+    """Judge the shared pools, by name the caps in each, and the sizes of pools."""
+    if not isinstance(declared, dict):
+        return
+    pools, sizes = declared.get("pools", {}), declared.get("capacities", {})
+    at = "the manifest: pool_declarations"
+    for key, value in (("pools", pools), ("capacities", sizes)):
+        if not isinstance(value, dict):
+            yield _field(f"{at}.{key} must be a map, not {show_value(value)}")
+    for name, caps in pools.items() if isinstance(pools, dict) else ():
+        if not isinstance(caps, list) or not all(isinstance(cap, str) for cap in caps):
+            yield _field(f"{at}.pools.{show_value(name)} must be a list of cap URNs, not {show_value(caps)}")
+    for name, size in sizes.items() if isinstance(sizes, dict) else ():
+        if type(size) is not int or size < 0:
+            yield _field(f"{at}.capacities.{show_value(name)} must be an integer of at least 0, not {show_value(size)}")
 
 
 def _list(holder: Mapping[str, Any], key: str) -> Sequence[Any]:
@@ -130,7 +185,10 @@ def _fields(at: str, holder: Mapping[str, Any], shape: _Shape) -> Iterator[Manif
         if key in holder:
             value = holder[key]
             if not isinstance(value, kind) or not (value or may_be_empty):
-                yield _field(f"{at}{key} must {words}, not {value!r}")
+                yield _field(
+                    f"{at}{key} must {words}, not {show_value(value)}",
+                    is_fatal=not isinstance(value, kind) and key in _READ_BY_CALLERS,
+                )
         elif key in needed:
             yield _field(f"{at.rstrip('.: ')} needs {key}")
 
@@ -139,7 +197,7 @@ def cap_faults(where: str, cap: Mapping[str, Any]) -> Iterator[ManifestFault]:
     """Yield what is wrong with one cap's object, the first first. `where` begins each text."""
     yield from _fields(f"{where}: ", cap, _CAP)
     if not all(isinstance(alias, str) and alias for alias in _list(cap, "aliases")):
-        yield _field(f"{where}: aliases must be a non-empty list of texts, not {cap['aliases']!r}")
+        yield _field(f"{where}: aliases must be a non-empty list of texts, not {show_value(cap['aliases'])}")
     try:
         urn = CapUrn.parse(str(cap.get("urn")))
     except UrnError as error:
@@ -159,16 +217,18 @@ def cap_faults(where: str, cap: Mapping[str, Any]) -> Iterator[ManifestFault]:
 def _entry_faults(at: str, entry: object, shape: _Shape) -> Iterator[ManifestFault]:
     """Judge what args and outputs have in common. Unlike other objects they may hold nothing unknown."""
     if not isinstance(entry, dict):
-        yield _field(f"{at} must be a map, not {entry!r}")
+        yield _field(f"{at} must be a map, not {show_value(entry)}", is_fatal=True)
         return
     known = shape[0].keys() | shape[1].keys()
     for key in entry:
         if key not in known:
-            yield _field(f"{at} has the unknown key {key!r}, which hosts refuse: known are {', '.join(sorted(known))}")
+            yield _field(
+                f"{at} has the unknown key {show_value(key)}, which hosts refuse: known are {', '.join(sorted(known))}"
+            )
     yield from _fields(f"{at}.", entry, shape)
     name = entry.get("name")
     if isinstance(name, str) and not _is_name(name):
-        yield _field(f"{at}.name must be a letter or _, then letters, digits, _ or -, not {name!r}")
+        yield _field(f"{at}.name must be a letter or _, then letters, digits, _ or -, not {show_value(name)}")
     if isinstance(entry.get("media_urn"), str):
         yield from _media_faults(f"{at}.media_urn", entry["media_urn"])
 
@@ -180,7 +240,7 @@ def _is_name(name: str) -> bool:
 
 def _media_faults(at: str, text: object) -> Iterator[ManifestFault]:
     if not isinstance(text, str):
-        yield _field(f"{at} must be a media URN, not {text!r}")
+        yield _field(f"{at} must be a media URN, not {show_value(text)}")
         return
     try:
         media = MediaUrn.parse(text)
@@ -188,7 +248,7 @@ def _media_faults(at: str, text: object) -> Iterator[ManifestFault]:
         yield ManifestFault(ManifestRule.URNS, f"{at} is not a media URN: {error}")
         return
     if str(media) != text:
-        yield ManifestFault(ManifestRule.URNS, f"{at} is {text!r}: its canonical form is {media}")
+        yield ManifestFault(ManifestRule.URNS, f"{at} is {show_value(text)}: its canonical form is {media}")
 
 
 def _means(text: object, media: MediaUrn) -> bool:
@@ -224,21 +284,21 @@ def _sources(arg: Mapping[str, Any]) -> dict[str, Any]:
 
 def _source_faults(at: str, source: object) -> Iterator[ManifestFault]:
     if not isinstance(source, dict) or len(source) != 1 or not source.keys() <= set(_SOURCES):
-        yield _field(f"{at} must be a map with one of {', '.join(_SOURCES)}, not {source!r}")
+        yield _field(f"{at} must be a map with one of {', '.join(_SOURCES)}, not {show_value(source)}")
         return
     ((kind, value),) = source.items()
     if kind == "stdin":
         yield from _media_faults(f"{at}.stdin", value)
     elif kind == "position" and (type(value) is not int or value < 0):
-        yield _field(f"{at}.position must be an integer of at least 0, not {value!r}")
+        yield _field(f"{at}.position must be an integer of at least 0, not {show_value(value)}")
     elif kind == "cli_flag" and (not isinstance(value, str) or not value or value in _RESERVED_FLAGS):
-        yield _field(f"{at}.cli_flag must be a text other than {', '.join(_RESERVED_FLAGS)}, not {value!r}")
+        yield _field(f"{at}.cli_flag must be a text other than {', '.join(_RESERVED_FLAGS)}, not {show_value(value)}")
 
 
 def _output_faults(at: str, output: object) -> Iterator[ManifestFault]:
     yield from _entry_faults(at, output, _OUTPUT)
     if isinstance(output, dict) and output.get("carries") not in (None, "input"):
-        yield _field(f"{at}.carries must be 'input', not {output['carries']!r}")
+        yield _field(f"{at}.carries must be 'input', not {show_value(output['carries'])}")
 
 
 def _fit_faults(where: str, cap: CapUrn, args: Sequence[Mapping[str, Any]]) -> Iterator[ManifestFault]:
@@ -247,7 +307,7 @@ def _fit_faults(where: str, cap: CapUrn, args: Sequence[Mapping[str, Any]]) -> I
     mains = sum(_means(_sources(arg).get("stdin"), cap.in_media) for arg in args)
     if mains != wanted:
         what = f"with a stdin source equivalent to in={cap.in_media}"
-        yield _misfit(f"{where}: args must have {wanted} {what}, not {mains}")
+        yield _misfit(f"{where}: args must have {wanted} {what}, not {mains}", is_fatal=mains > 1)
     yield from _double_faults(where, "args", args)
     positions = [value for arg in args if type(value := _sources(arg).get("position")) is int]
     if sorted(positions) != list(range(len(positions))):
@@ -272,4 +332,4 @@ def _double_faults(where: str, field: str, entries: Sequence[Mapping[str, Any]])
         values = [entry.get(key) for entry in entries]
         for value in dict.fromkeys(value for value in values if isinstance(value, str)):
             if values.count(value) > 1:
-                yield _misfit(f"{where}: two {field} have the {key} {value!r}")
+                yield _misfit(f"{where}: two {field} have the {key} {show_value(value)}")

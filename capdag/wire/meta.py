@@ -123,18 +123,27 @@ class LogRecord(NamedTuple):
 _LOG_KEYS = {"level", "message", "progress", "attribution_class"}
 
 
+def _progress(meta: Mapping[str, Any]) -> float | None:
+    """Return how far something is, None if that is not said as a number from 0 to 1: it is never guessed."""
+    number = meta.get("progress")
+    return float(number) if isinstance(number, (int, float)) and 0 <= number <= 1 else None
+
+
 def read_log(meta: Mapping[str, Any]) -> LogRecord:
-    """Read a LOG. Raises RemoteProtocolError for a missing level, message or class."""
+    """Read a LOG; a progress that is no number from 0 to 1 reads as none.
+
+    Raises RemoteProtocolError for a missing level, message or class.
+    """
     level, message = _text(meta, "level"), _text(meta, "message")
     if level is None or message is None:
-        raise RemoteProtocolError(f"LOG needs a level and a message as text, not {show_value(meta)}")
+        key = "level" if level is None else "message"
+        raise RemoteProtocolError(f"LOG needs {key} as a non-empty text, not {show_value(meta.get(key))}")
     attribution = _attribution(meta)
     if level != "progress" and attribution is None:
         raise RemoteProtocolError(
             f"LOG {show_value(level)} has no known attribution_class: {show_value(meta.get('attribution_class'))}"
         )
-    number = meta.get("progress")
-    progress = float(number) if level == "progress" and isinstance(number, (int, float)) else None
+    progress = _progress(meta) if level == "progress" else None
     extra = {key: value for key, value in meta.items() if key not in _LOG_KEYS}
     return LogRecord(level, message, progress, attribution, extra or None)
 

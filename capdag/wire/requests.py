@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from capdag.errors import AttributionClass, CapdagError, LocalProtocolError
 
-from .frame import MessageId, show_id
+from .frame import FrameType, MessageId, show_id
 from .view import FrameView
 
 Row = TypeVar("Row")
@@ -115,7 +115,9 @@ class FrameCounts:
     def drop(self, view: FrameView, reason: DropReason) -> str:
         """Count a dropped frame and return a line for the log."""
         self.drops[reason, view.type.name.lower()] += 1
-        return f"dropped {view.type.name} of request {show_id(view.id)} (xid {show_id(view.xid)}): {reason}"
+        of = "" if view.type is FrameType.HEARTBEAT else "of request "
+        xid = "" if view.xid is None else f" (xid {show_id(view.xid)})"
+        return f"dropped {view.type.name} {of}{show_id(view.id)}{xid}: {reason}"
 
     def snapshot(self) -> dict[str, Any]:
         """Return the `drops` and `stragglers` parts of protocol stats."""

@@ -232,6 +232,16 @@ def test_a_req_under_a_live_id_costs_the_first_nothing() -> None:
         assert (ended.xid, is_success(ended.meta)) == (9, True)
 
 
+def test_a_heartbeat_with_the_meta_of_a_reply_is_not_answered() -> None:
+    """L44: a host that sends the reply back would be sent another, and so on."""
+    with cartridge() as driver:
+        driver.attach()
+        reply = driver.heartbeat(50)
+        driver.send(Frame(FrameType.HEARTBEAT, 50, meta=dict(reply.meta)))
+        assert driver.heartbeat(51).meta["drops_total"] == 1
+        assert [view.id for view in driver.frames if view.type is FrameType.HEARTBEAT] == [50, 51]
+
+
 def test_an_argument_that_nobody_declared_is_refused() -> None:
     failure = failure_of_body([start(1, "media:octets")], stub.WAIT)
     assert failure.code == "INVALID_REQUEST"

@@ -205,7 +205,8 @@ async def test_call_with_the_id_of_a_live_one_is_not_taken(link: str, caplog: py
         assert len([view for view in it.relay.loose if view.type is FrameType.REQ]) == 1
         it.relay.fail(it.relay.loose[0].id, xid=5)
         await call.failed("HANDLER_ERROR")
-    assert "used the id" in caplog.text
+    assert "cartridge 'cart': dropped REQ" in caplog.text
+    assert "this is the id of a live call: use a new one for each" in caplog.text
 
 
 @LINKS

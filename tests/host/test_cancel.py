@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 import pytest
 import trio
@@ -110,6 +112,18 @@ async def test_force_kill_ends_at_once_with_the_code_of_its_reason(link: str, re
         expected = "ABORTED_COLLATERAL" if reason.attribution is AttributionClass.USER else reason.code
         assert reason.message in await bystander.failed(expected)
         assert it.state() == "dead"
+
+
+async def test_log_of_a_force_kill_says_that_it_was_one(caplog: pytest.LogCaptureFixture) -> None:
+    """H27: whichever of its requests it was for."""
+    async with bench(record("IgnoresCancel")) as it:
+        call = it.relay.call(CAP).body(b"x")
+        await active(it, 1)
+        call.cancel(force_kill=True)
+        await call.failed("CANCELLED")
+    (error,) = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]
+    text = "cartridge 'cart' was ended by the force_kill of a request that it held: the request was cancelled"
+    assert error.startswith(f"ABORTED_COLLATERAL: {text}")
 
 
 async def test_force_kill_after_a_plain_cancel_ends_the_wait() -> None:

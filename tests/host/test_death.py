@@ -47,7 +47,7 @@ def _kill(pid: int) -> None:
         ("Dies", ["killed by SIGKILL", "about to die"]),
         ("Leaves", ["exited with status 0"]),
         ("DiesInAFrame", ["exited with status 1", "the stream ended inside a frame"]),
-        ("ClosesStdout", ["it closed its stdout, stayed, and was ended by the host"]),
+        ("ClosesStdout", ["was ended by the host (it had closed its stdout, and stayed)"]),
         ("LeavesGrandchild", ["killed by SIGKILL", "a grandchild remains"]),
     ],
 )
@@ -62,6 +62,30 @@ async def test_death_in_mid_request_is_told_with_its_cause(link: str, misdeed: s
         assert flow == list(range(len(flow)))
         assert failure_of(terminal.meta).attribution is AttributionClass.ENVIRONMENT
         assert await it.relay.call(GOOD).body(b"y").succeeded() == b"y"
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "told"),
+    [
+        ("ClosesStdoutAndReads", "was ended by the host (it had closed its stdout, and stayed)"),
+        ("ClosesStdoutAndLeaves", "exited with status 0 (it had closed its stdout 0."),
+    ],
+)
+async def test_stdout_that_is_closed_is_told_whatever_the_process_does_then(misdeed: str, told: str) -> None:
+    """H33: its exit status alone would say nothing."""
+    async with bench(record(misdeed), settings=msgspec.structs.replace(QUICK, exit_patience=0.5)) as it:
+        assert told in await it.relay.call(CAP).body(b"x").failed("CARTRIDGE_DIED")
+
+
+@pytest.mark.parametrize("status", ["exited with status 0", "was killed by SIGTERM", "was killed by SIGKILL"])
+def test_violation_is_told_in_the_same_words_however_the_host_was_rid_of_the_process(status: str) -> None:
+    """H23, H33: which of the two is first, its exit once stdin is closed or the signal, is chance."""
+    end = ProcessEnd("cart", status, violation="no frame", may_be_ours=True)
+    assert end.death().message == "cartridge 'cart' broke the protocol: no frame; the host ended it"
+    wrong = "cartridge 'cart' gave a wrong answer at its start: no nonce; the host ended it"
+    assert end.failed_start("no nonce", None).message == wrong
+    own = ProcessEnd("cart", "exited with status 3", violation="no frame")
+    assert own.death().message == "cartridge 'cart' broke the protocol: no frame; it exited with status 3"
 
 
 async def test_end_that_lay_in_the_pipe_counts() -> None:

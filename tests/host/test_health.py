@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
+import trio
 
+from capdag.errors import AttributionClass
 from capdag.host import HostSettings
 from capdag.host.cartridge import Cartridge
 from capdag.host.endings import Endings
 from capdag.host.exchange import Exchange
+from capdag.host.handshake import Handshake, Step
 from capdag.host.health import Health, Heartbeat, Pulse
-from capdag.wire import Failure, Frame, FrameType, view_of
+from capdag.host.inventory import build_notify
+from capdag.wire import DEFAULT_LIMITS, Failure, Frame, FrameType, MessageId, err_frame, view_of
 from capdag.wire.blocks import Parcel, single_frames
+from capdag.wire.heartbeats import PROBES_A_SECOND
 from tests.host.driver import LINKS, QUICK, bench, record
 from tests.misbehave import CAP, GOOD
 
@@ -138,16 +146,18 @@ async def test_frames_that_flow_while_a_probe_is_late_are_told_before_the_kill(
     assert any("still sends frames, but no heartbeat reply" in entry.getMessage() for entry in caplog.records)
 
 
-class StuckPort:
-    """A process that does not read: what it is sent stays queued."""
+class Process:
+    """A process; if it does not read, what it is sent stays queued."""
 
     def __init__(self) -> None:
         self.bytes_queued = 0
+        self.reads = True
         self.sent = 0
 
     def send(self, batch: Sequence[Parcel]) -> None:
         self.sent += len(batch)
-        self.bytes_queued += sum(len(view.body) for view in single_frames(batch))
+        if not self.reads:
+            self.bytes_queued += sum(len(view.body) for view in single_frames(batch))
 
     def kill(self, failure: Failure) -> None:
         raise AssertionError(failure)
@@ -159,21 +169,139 @@ class StuckPort:
         pass
 
 
+class Ward:
+    """A cartridge in the care of a host's health, without a process. `now` is the time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.exchange = Exchange(HostSettings(), lambda: self.now, lambda: 0.0)
+        self.health = Health(self.exchange, Endings(self.exchange))
+        self.cartridge, self.port = Cartridge(record(), HostSettings()), Process()
+        self.cartridge.port = self.port
+        self.health.begin(self.cartridge)
+
+    def hear(self, beat_id: MessageId, meta: dict[str, Any] | None = None) -> int:
+        """Take a HEARTBEAT of the cartridge; returns how many frames it has been sent for it."""
+        before = self.port.sent
+        self.health.heard(self.cartridge, view_of(Frame(FrameType.HEARTBEAT, beat_id, meta=meta)))
+        self.exchange.flush_down()
+        return self.port.sent - before
+
+    def probe(self) -> MessageId:
+        """Let the next probe go out; returns its id."""
+        self.now += 30
+        self.health.check(self.cartridge)
+        assert self.cartridge.heartbeat is not None
+        assert self.cartridge.heartbeat.probe_id is not None
+        return self.cartridge.heartbeat.probe_id
+
+    @property
+    def lost(self) -> dict[tuple[str, str], int]:
+        return dict(self.exchange.counts.drops)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno == logging.WARNING]
+
+
 def test_cartridge_that_beats_and_does_not_read_is_owed_one_reply() -> None:
     """H31."""
-    exchange = Exchange(HostSettings(), lambda: 0.0, lambda: 0.0)
-    health = Health(exchange, Endings(exchange))
-    cartridge, port = Cartridge(record(), HostSettings()), StuckPort()
-    cartridge.port = port
-    for number in range(100):
-        health.heard(cartridge, view_of(Frame(FrameType.HEARTBEAT, number)))
-        exchange.flush_down()
-    assert port.sent == 1
-    assert exchange.counts.drops["no_route", "heartbeat"] == 99
-    port.bytes_queued = 0
-    health.heard(cartridge, view_of(Frame(FrameType.HEARTBEAT, 100)))
-    exchange.flush_down()
-    assert port.sent == 2
+    ward = Ward()
+    ward.port.reads = False
+    assert sum(ward.hear(number) for number in range(10)) == 1
+    assert ward.lost == {("overrun", "heartbeat"): 9}
+    ward.port.bytes_queued = 0
+    assert ward.hear(100) == 1
+
+
+@pytest.mark.parametrize("key", ["pools", "drops_total", "stragglers_total", "overruns_total"])
+def test_reply_under_an_id_of_its_own_is_not_answered(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    """H59."""
+    ward = Ward()
+    assert sum(ward.hear(number, {key: 0}) for number in range(200)) == 0
+    assert ward.lost == {("no_route", "heartbeat"): 200}
+    (line,) = warnings(caplog)
+    assert line.startswith("cartridge 'cart': dropped HEARTBEAT")
+    assert "no probe has this id: a reply has the id of the probe that it answers" in line
+
+
+def test_answer_to_an_answer_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """H59: a cartridge that sends back whatever it is sent, without meta, cannot be told from one that probes."""
+    ward = Ward()
+    assert ward.hear(7) == 1
+    assert sum(ward.hear(7) for _ in range(200)) == 0
+    assert ward.lost == {("no_route", "heartbeat"): 200}
+    (line,) = warnings(caplog)
+    assert "this id was just answered" in line
+    ward.now += 1
+    assert ward.hear(7) == 1  # one that has no other id is answered once a second
+
+
+def test_probes_that_are_answered_in_a_second_are_few_whatever_ids_they_have(caplog: pytest.LogCaptureFixture) -> None:
+    """H59."""
+    ward = Ward()
+    for _ in range(3):
+        assert sum(ward.hear(os.urandom(16)) for _ in range(500)) == PROBES_A_SECOND == 16
+        ward.now += 1
+    assert ward.lost == {("overrun", "heartbeat"): 3 * (500 - 16)}
+    (line,) = warnings(caplog)
+    assert "more than 16 probes came in a second" in line
+
+
+def test_heartbeats_before_the_end_of_the_handshake_are_few_too() -> None:
+    """H59."""
+    handshake = Handshake(DEFAULT_LIMITS)
+    handshake.step = Step.IDENTITY
+    beats = [view_of(Frame(FrameType.HEARTBEAT, number)) for number in range(100)]
+    assert sum(len(handshake.feed(beat)) for beat in beats) == 16
+    assert handshake.lost == beats[16:]
+
+
+@pytest.mark.parametrize("misdeed", ["BeatsUnderAnyId", "AnswersEveryBeat"])
+async def test_storm_of_heartbeats_does_not_begin(misdeed: str) -> None:
+    """H59: each reply of theirs would be answered, and each answer replied to."""
+    async with bench(record(misdeed), settings=beats(0.5, 0.1)) as it:
+        await it.relay.call(GOOD).body(b"x").succeeded()
+        await it.relay.until(lambda: it.state() == "unhealthy")
+        await trio.sleep(0.1)
+        assert 1 <= it.protocol["drops"]["by_reason_frame_type"]["no_route"]["heartbeat"] <= 2 * PROBES_A_SECOND
+
+
+@pytest.mark.parametrize(
+    ("meta", "told"),
+    [
+        (None, "pools must be there"),
+        ({"drops_total": 0}, "pools must be there"),
+        ({"drops_total": "many"}, "drops_total must be an integer of at least 0, not 'many'"),
+        ({"overruns_total": -1}, "overruns_total must be an integer of at least 0, not -1"),
+        ({"rss_mb": math.nan}, "rss_mb must be an integer of at least 0, not nan"),
+        ({"footprint_mb": math.inf}, "footprint_mb must be an integer of at least 0, not inf"),
+        ({"stragglers_total": True}, "stragglers_total must be an integer of at least 0, not True"),
+    ],
+)
+def test_reply_that_says_too_little_heals_and_is_told_once(
+    meta: dict[str, Any] | None, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """H60."""
+    ward = Ward()
+    for _ in range(3):
+        ward.hear(ward.probe(), meta)
+    assert ward.cartridge.reported == ({"drops_total": 0} if meta == {"drops_total": 0} else {})
+    lines = [line for line in warnings(caplog) if told in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("cartridge 'cart', in heartbeat replies: ")
+    build_notify(ward.exchange, [ward.cartridge])  # nothing of it is passed on
+
+
+def test_err_for_a_probe_that_asked_for_nothing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """H50, H60."""
+    ward = Ward()
+    no = Failure("X", AttributionClass.INTERNAL, "no heartbeat today")
+    for _ in range(3):
+        assert ward.health.refused(ward.cartridge, view_of(err_frame(ward.probe(), no)))
+    (line,) = warnings(caplog)
+    assert "cartridge 'cart' answers heartbeats with ERR X: no heartbeat today" in line
+    assert ward.cartridge.trouble is None
 
 
 @LINKS

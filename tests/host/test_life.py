@@ -117,6 +117,7 @@ async def test_silence_at_the_start_ends_at_its_deadline(misdeed: str, waited: s
     [
         ("WrongVersion", "protocol version 5"),
         ("WrongIdentity", "not the nonce"),
+        ("FailingIdentity", "the END of the identity answer must have exit_code 0, an integer; it has 1"),
         ("TinyFrames", "over the link's max_frame of 40"),
         ("PrintsAtStart", "Loading model..."),
         ("TracebackOnStdout", "exited with status 1"),

@@ -15,6 +15,7 @@ from capdag.wire import (
     PoolState,
     encode_frame,
     encode_value,
+    end_frame,
     fnv1a_64,
     hello_frame,
     identity_request,
@@ -64,13 +65,39 @@ def answer(nonce: bytes, *, checksum: int | None = None) -> list[Frame]:
             FrameType.CHUNK, 1, stream_id="r", payload=payload, chunk_index=0, checksum=checksum or fnv1a_64(payload)
         ),
         Frame(FrameType.STREAM_END, 1, stream_id="r", chunk_count=1),
-        Frame(FrameType.END, 1, eof=True),
+        end_frame(1),
     ]
+
+
+def ended(**meta: Any) -> list[Frame]:
+    """Return a right answer but for the meta of its END."""
+    return [*answer(bytes(32))[:3], Frame(FrameType.END, 1, eof=True, meta=meta or None)]
+
+
+def half(stream: str, nonce: bytes) -> list[Frame]:
+    """Return an answer under another stream's name, without END."""
+    frames = answer(nonce)[:3]
+    for frame in frames:
+        frame.stream_id = stream
+    return frames
 
 
 def check(nonce: bytes, frames: list[Frame]) -> bool:
     identity = IdentityCheck(nonce)
     return [identity.feed(view_of(frame)) for frame in frames][-1]
+
+
+def test_a_hello_without_a_version_is_told_what_it_lacks() -> None:
+    for meta, held in ((None, "nothing"), ({"max_frame": 5, "manifest": b""}, "'max_frame', 'manifest'")):
+        with pytest.raises(RemoteProtocolError, match=f"HELLO needs version 6 in its meta, which holds {held}$"):
+            read_cartridge_hello(view_of(Frame(FrameType.HELLO, 0, meta=meta)))
+
+
+def test_a_manifest_without_registry_url_is_told_so() -> None:
+    lacking = json.loads(manifest())
+    del lacking["registry_url"]
+    with pytest.raises(RemoteProtocolError, match="registry_url must be there, as null or a text; it is absent"):
+        read_manifest(json.dumps(lacking).encode())
 
 
 def test_identity_is_proved_by_the_echo() -> None:
@@ -86,7 +113,16 @@ def test_identity_is_proved_by_the_echo() -> None:
         (answer(b"other"), "not the nonce"),
         (answer(b"x" * 40), "longer than the nonce"),
         (answer(bytes(32), checksum=5), "wrong checksum"),
-        (answer(bytes(32))[3:], "not the nonce"),
+        (answer(bytes(32))[3:], "has no stream"),
+        (ended(), "must have exit_code 0, an integer; it has no exit_code"),
+        (ended(progress=1.0), "it has no exit_code"),
+        (ended(exit_code=1), "it has 1"),
+        (ended(exit_code="0"), "it has '0'"),
+        (ended(exit_code=0.0), "it has 0.0"),
+        (ended(exit_code=False), "it has False"),
+        ([*half("a", bytes(16)), *half("b", bytes(16)), end_frame(1)], "must be one stream, and 'b' comes after 'a'"),
+        ([*answer(bytes(32))[:3], Frame(FrameType.STREAM_START, 1, stream_id="b"), end_frame(1)], "one stream"),
+        ([*half("a", b""), end_frame(1)], "not the nonce that was sent: 0 bytes, not 32 bytes 0000"),
         (answer(bytes(32))[1:], "never started"),
         ([*answer(bytes(32))[:2], answer(bytes(32))[3]], "'r' is open"),
         (
@@ -130,7 +166,7 @@ def test_a_manifest_is_read() -> None:
     [
         ({"name": 7}, "needs name as text, not 7"),
         ({"channel": "beta"}, "release or nightly, not 'beta'"),
-        ({"registry_url": 5}, "registry_url"),
+        ({"registry_url": 5}, "registry_url must be there, as null or a text; it is 5"),
         ({"cap_groups": []}, "non-empty list"),
         ({"cap_groups": [{"name": "g", "caps": [{"urn": "cap:x;out=media:a"}]}]}, "identity cap"),
         ({"cap_groups": [{"name": "g", "caps": [{"urn": "not a urn"}]}]}, "cap 'not a urn' of group 'g'"),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from capdag.wire.manifest import identity_cap
-from capdag.wire.manifest_rules import ManifestRule, manifest_faults
+from capdag.wire.manifest import identity_cap, read_manifest
+from capdag.wire.manifest_rules import ManifestFault, ManifestRule, manifest_faults, pool_faults
 
-ECHO = {
+ECHO: dict[str, Any] = {
     "urn": "cap:echo;in=media:octets;out=media:octets",
     "title": "Echo",
     "aliases": ["echo"],
@@ -21,7 +21,7 @@ ECHO = {
     ],
     "outputs": [{"media_urn": "media:octets", "name": "output", "output_description": "the same"}],
 }
-MANIFEST = {
+MANIFEST: dict[str, Any] = {
     "name": "echo",
     "version": "1",
     "channel": "nightly",
@@ -34,6 +34,11 @@ FIELDS, URNS, ARGUMENTS = ManifestRule.FIELDS, ManifestRule.URNS, ManifestRule.A
 
 
 def faults(change: str, value: Any) -> list[tuple[ManifestRule, str]]:
+    """Return what is wrong, and what it is about, with a manifest that is changed as in `found`."""
+    return [(fault.rule, fault.text) for fault in found(change, value)]
+
+
+def found(change: str, value: Any) -> list[ManifestFault]:
     """Return the faults of the manifest in which what `change` leads to is replaced (or taken out: ...)."""
     changed = copy.deepcopy(MANIFEST)
     *path, last = [int(step) if step.isdigit() else step for step in change.split(".")]
@@ -44,7 +49,7 @@ def faults(change: str, value: Any) -> list[tuple[ManifestRule, str]]:
         del holder[last]
     else:
         holder[last] = value
-    return [(fault.rule, fault.text) for fault in manifest_faults(json.dumps(changed).encode())]
+    return manifest_faults(json.dumps(changed).encode())
 
 
 def test_a_good_one_has_none() -> None:
@@ -92,8 +97,77 @@ CAP = "cap_groups.0.caps.1"
     ],
 )  # fmt: skip
 def test_a_fault_is_named(change: str, value: Any, rule: ManifestRule, complaint: str) -> None:
-    found = faults(change, value)
-    assert any(seen is rule and complaint in text for seen, text in found), found
+    seen = faults(change, value)
+    assert any(what is rule and complaint in text for what, text in seen), seen
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        (f"{CAP}.args", 5),
+        (f"{CAP}.args.0", "input"),
+        (f"{CAP}.args.1", ECHO["args"][0]),
+        (f"{CAP}.outputs", {}),
+        (f"{CAP}.outputs.0", None),
+        (f"{CAP}.aliases", "echo"),
+    ],
+)
+def test_a_cap_that_nobody_can_call_is_fatal(change: str, value: Any) -> None:
+    assert any(fault.is_fatal for fault in found(change, value))
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        (f"{CAP}.title", ...),
+        (f"{CAP}.args", ...),
+        (f"{CAP}.outputs", ...),
+        (f"{CAP}.aliases", []),
+        (f"{CAP}.args.0.sources", []),
+        (f"{CAP}.args.0.sources.0", {"env": "X"}),
+        (f"{CAP}.args.0.required", "yes"),
+        (f"{CAP}.args.0.sources.0", {"stdin": "media:other"}),
+        (f"{CAP}.urn", "cap:out=media:octets;in=media:octets;echo"),
+        ("pool_declarations", 5),
+    ],
+)
+def test_what_a_host_can_do_without_is_not_fatal(change: str, value: Any) -> None:
+    assert [fault.is_fatal for fault in found(change, value)].count(False) >= 1
+    assert not any(fault.is_fatal for fault in found(change, value))
+
+
+def test_a_cap_that_is_listed_twice_is_told_in_whatever_spelling() -> None:
+    again = {**ECHO, "urn": "cap:out=media:octets;in=media:octets;echo"}
+    doubled = {**MANIFEST, "cap_groups": [*MANIFEST["cap_groups"], {"name": "more", "caps": [again]}]}
+    (told,) = [fault for fault in manifest_faults(json.dumps(doubled).encode()) if "listed" in fault.text]
+    assert told == (URNS, f"cap {ECHO['urn']!r} is listed 2 times: only the first counts", False)
+
+
+@pytest.mark.parametrize(
+    ("declared", "complaint"),
+    [
+        (5, "pool_declarations must be a map, not 5"),
+        ({"pools": []}, "pool_declarations.pools must be a map, not []"),
+        ({"pools": {"gpu": "cap:a"}}, "pool_declarations.pools.'gpu' must be a list of cap URNs, not 'cap:a'"),
+        ({"capacities": {"all": "4"}}, "pool_declarations.capacities.'all' must be an integer of at least 0, not '4'"),
+    ],
+)
+def test_declared_pools_are_judged(declared: Any, complaint: str) -> None:
+    assert any(complaint in text for _, text in faults("pool_declarations", declared))
+    assert faults("pool_declarations", {"pools": {"gpu": [ECHO["urn"]]}, "capacities": {"gpu": 2, "all": 0}}) == []
+
+
+def test_pools_that_hello_lacks_are_named() -> None:
+    manifest = read_manifest(json.dumps({**MANIFEST, "pool_declarations": {"pools": {"gpu": []}}}).encode())
+    names = ["cap:effect=none", str(ECHO["urn"]), "gpu", "all"]
+    assert pool_faults(manifest, names) == []
+    for name in names:
+        (told,) = pool_faults(manifest, {*names} - {name})
+        assert told.endswith(f"each shared pool and 'all'; there is none for {name!r}")
+    many = [identity_cap(), *({**ECHO, "urn": f"cap:x{number}"} for number in range(5))]
+    manifest = read_manifest(json.dumps({**MANIFEST, "cap_groups": [{"name": "g", "caps": many}]}).encode())
+    (told,) = pool_faults(manifest, [])
+    assert told.endswith("there is none for 'cap:effect=none', 'cap:x0', 'cap:x1', 'cap:x2' and 3 more")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"nonsense", b"\xff", b"[" * 100_000, b'{"cap_groups": {"name": 1}}'])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -46,6 +47,18 @@ def test_logs(row: dict[str, Any]) -> None:
     record = read_log(meta_of(row["name"]))
     assert record.level == row["reads"]["log_level"]
     assert record.progress == row["reads"]["log_progress"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "read"),
+    [
+        (0, 0.0), (0.0, 0.0), (0.5, 0.5), (1, 1.0), (1.0, 1.0), (7.0, None), (-0.1, None), (1.0001, None),
+        (math.nan, None), (math.inf, None), ("half", None), (10**30, None),
+    ],
+)  # fmt: skip
+def test_progress_is_a_number_from_0_to_1_or_none(progress: object, read: float | None) -> None:
+    """L37."""
+    assert read_log({"level": "progress", "message": "m", "progress": progress}).progress == read
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS.values() if row["name"].startswith("end_")], ids=named)

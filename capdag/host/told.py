@@ -1,0 +1,38 @@
+"""What the log has said of one side, whose departures may come with every frame (protocol-spec/host.md, Tolerance)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+log = logging.getLogger("capdag.host")
+
+_LINES = 8
+_LONGEST = 400
+
+
+class Told:
+    """Remembers what has been said. The kinds are few: each is a sentence of the code's, without what was seen."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+
+    def is_news(self, kind: str, text: str = "") -> bool:
+        """Note that `text` is said of a `kind`; False if it was the last that was said of it."""
+        if self._said.get(kind) == text:
+            return False
+        self._said[kind] = text
+        return True
+
+    def tell_tolerated(self, name: str, faults: Sequence[str]) -> None:
+        """Warn of faults of a cartridge's HELLO that its host does without, unless they are those of its last start."""
+        if not self.is_news("HELLO", str(hash(tuple(faults)))) or not faults:
+            return
+        for fault in faults[:_LINES]:
+            log.warning("cartridge %r: %s", name, fault if len(fault) <= _LONGEST else fault[:_LONGEST] + "…")
+        more = f"{len(faults) - _LINES} more; " if len(faults) > _LINES else ""
+        log.warning(
+            "cartridge %r serves here all the same; other hosts refuse it (%s`capdag check COMMAND` tells all)",
+            name,
+            more,
+        )  # fmt: skip
