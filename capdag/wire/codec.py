@@ -15,7 +15,7 @@ from .chunks import read_known, remember, write_plain
 from .forms import HEADS, learn_form, read_form
 from .frame import FRAME_TYPES, Frame, FrameType
 from .plans import learn_written, write_form
-from .rules import check_fields, read_fields
+from .rules import check_fields, is_flat, read_fields
 from .unsendable import explain_unsendable
 from .view import MOST_KEPT, FrameView, frame_view
 
@@ -35,7 +35,7 @@ def inspect(body: bytes) -> FrameView:
     if type(known) is FrameView:
         return known
     fields = read_fields(body)
-    view = _view(body, fields)
+    view = _lean_view(body, fields)
     if isinstance(known, tuple):
         learn_form(known, fields)
     elif view.type is FrameType.CHUNK:
@@ -43,9 +43,18 @@ def inspect(body: bytes) -> FrameView:
     return view
 
 
+def _lean_view(body: bytes, fields: dict[int, Any]) -> FrameView:
+    """Make the view of what somebody sent. It keeps the map if that is small, and holds no lists in lists, which take a
+    hundred times their bytes."""
+    view = _view(body, fields)
+    small = len(body) - len(fields.get(6) or b"") <= MOST_KEPT
+    if not small or not is_flat({**fields, **fields.get(5, {}), 5: None}.values()):
+        view.forget()
+    return view
+
+
 def _view(body: bytes, fields: dict[int, Any]) -> FrameView:
-    kept = fields if len(body) - len(fields.get(6) or b"") <= MOST_KEPT else None
-    return frame_view(body, FRAME_TYPES[fields[1]], fields[2], fields.get(3, 0), fields.get(13), fields.get(11), kept)
+    return frame_view(body, FRAME_TYPES[fields[1]], fields[2], fields.get(3, 0), fields.get(13), fields.get(11), fields)
 
 
 def decode_frame(body: bytes) -> Frame:
@@ -93,4 +102,4 @@ def with_routing_id(view: FrameView, xid: int) -> FrameView:
     if view.xid is None and 0xA0 <= head < 0xB7:
         return view.routed(bytes((head + 1,)) + view.body[1:] + b"\x0d" + encode_plain(xid), xid)
     fields = dict(sorted({**view.fields, 13: xid}.items()))
-    return _view(encode_plain(fields), fields)
+    return _lean_view(encode_plain(fields), fields)

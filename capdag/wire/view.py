@@ -18,8 +18,8 @@ ChunkPlaces = tuple[int, int, int]
 follows: key 16, `1b`, 8 bytes."""
 
 MOST_KEPT = 4096
-"""Bytes of a body without its payload, from which a view does not keep what they decode to. That may take a hundred
-times as much memory, and views wait in queues that go by the sizes of bodies."""
+"""Bytes of a body without its payload, from which a view does not keep what they decode to. That may take many times
+as much memory, and views wait in queues that go by the sizes of bodies."""
 
 Told = tuple[int, int, int]
 """Where in a body the message of its meta begins and ends, and where the float of its progress begins; 0 without."""
@@ -89,6 +89,10 @@ class FrameView:
         return {
             0: 6, 1: 3, 2: self.id, 3: self.seq, 6: data, 11: self.stream_id, 13: self.xid, 14: index, 16: checksum,
         }  # fmt: skip
+
+    def forget(self) -> None:
+        """Let the decoded map go: it is made again whenever it is asked for."""
+        self._fields = None
 
     @property
     def meta(self) -> Mapping[str, Any]:
