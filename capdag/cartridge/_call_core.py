@@ -14,6 +14,7 @@ from capdag.urn import CapUrn, MediaUrn, UrnError
 from capdag.wire import (
     RESPONSE,
     USER_CANCEL,
+    AnswerRules,
     CancelReason,
     Failure,
     Frame,
@@ -52,6 +53,7 @@ class Answers(Streams):
     ) -> None:
         super().__init__(*facts)
         self._cap = cap
+        self._rules = AnswerRules(CapUrn.parse(cap))  # of the cap that was asked for: nobody tells a caller another
         self._ending: BaseException | None = None
         self.main = make_input(self, "main")
         self.named = {str(MediaUrn.parse(urn)): make_input(self, urn) for urn in outputs}
@@ -94,17 +96,9 @@ class Answers(Streams):
         return CartridgeError("HANDLER_ERROR", text, AttributionClass.INTERNAL, detail)
 
     def _choose(self, stream: InStream) -> InputCore | None:
+        self._rules.start(stream.head)
         output = stream.head.output
-        if output is None:
-            if self.main._stream is not None:
-                raise RemoteProtocolError(f"the answer of {self._cap} has two main outputs")
-            return self.main
-        try:
-            return self.named.get(str(MediaUrn.parse(output)))
-        except UrnError as error:
-            raise RemoteProtocolError(
-                f"the answer of {self._cap} has an output that is no media URN: {error}"
-            ) from None
+        return self.main if output is None else self.named.get(str(MediaUrn.parse(output)))
 
     def _discard(self, stream: InStream, received: Received) -> int:
         return received.grant_now + stream.window.consume(received.owed) + stream.window.flush()
@@ -195,8 +189,7 @@ class CallCore:
             return None
         if not self._forwards or record.progress is None:
             return None
-        share = min(1.0, max(0.0, record.progress))
-        return record._replace(progress=self._low + share * (self._high - self._low))
+        return record._replace(progress=self._low + record.progress * (self._high - self._low))
 
     def _close_outs(self) -> None:
         for out in self.outs.values():

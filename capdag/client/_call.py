@@ -13,6 +13,7 @@ from capdag.relay import Request
 from capdag.wire import (
     RESPONSE,
     USER_CANCEL,
+    AnswerRules,
     CancelReason,
     Failure,
     Frame,
@@ -57,6 +58,7 @@ class Call:
         """Note that the request has gone out: its host's limits are known. For the switch."""
         self._request = request
         self._streams = InStreams(request.limits.initial_credit)
+        self._rules = AnswerRules(request.cap, request.facts)
         self._sender = Sender(request, self._arguments)
         self._admitted.set()
 
@@ -118,6 +120,7 @@ class Call:
 
     def _take_start(self, view: FrameView) -> None:
         stream = self._streams.start(view)
+        self._rules.start(stream.head)
         self._inbox.add(StreamStarted(stream.head), len(view.body))
 
     def _take_chunk(self, view: FrameView) -> None:
@@ -149,6 +152,7 @@ class Call:
     def _take_end(self, view: FrameView) -> None:
         if is_success(view.meta):
             self._streams.check_ended()
+            self._rules.end()
             self._inbox.add(Ended(view.meta))
             self._finish()
         else:

@@ -172,11 +172,11 @@ class Bench:
 
     def ask(self, session: Session) -> Exchange:
         """Begin a request to the echo."""
-        return session.begin(self.roles.echo.text, self.roles.echo.outputs or None)
+        return session.begin(self.roles.echo.text, self.roles.echo.rules())
 
     def ask_as(self, session: Session, rid: MessageId, xid: MessageId) -> Exchange:
         """Begin a request to the echo under ids of the case's own."""
-        return session.begin(self.roles.echo.text, self.roles.echo.outputs or None, rid=rid, xid=xid)
+        return session.begin(self.roles.echo.text, self.roles.echo.rules(), rid=rid, xid=xid)
 
     def open(self, session: Session) -> Exchange:
         """Begin a request to the echo and open its argument: it is live until the body ends."""
@@ -196,7 +196,7 @@ class Bench:
         holder = self.roles.holder
         if holder is None:
             raise CaseSkipped("no cap but identity takes a single argument")
-        exchange = session.begin(holder.text, holder.outputs or None)
+        exchange = session.begin(holder.text, holder.rules())
         session.open(exchange, holder.media)
         return exchange
 
@@ -219,7 +219,7 @@ class Bench:
         worker = self.roles.worker
         if worker is None:
             raise CaseSkipped("no cap gives a list, and none is named: name one with --cap, and its --input")
-        exchange = session.begin(worker.text, worker.outputs or None)
+        exchange = session.begin(worker.text, worker.rules())
         exchange.grants = grants
         if worker.urn.in_media.is_void:
             session.finish(exchange)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from capdag.errors import ConfigError
 from capdag.urn import CapUrn, MediaUrn, UrnError
-from capdag.wire import IDENTITY_CAP
+from capdag.wire import IDENTITY_CAP, AnswerRules
 
 from ._settings import Settings
 
@@ -49,6 +49,10 @@ class Served(NamedTuple):
         """What it declares for its answer."""
         outputs = self.facts.get("outputs")
         return [one for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else []
+
+    def rules(self) -> AnswerRules:
+        """Return the rules for the streams of one answer."""
+        return AnswerRules(self.urn, self.facts)
 
     @property
     def gives_a_list(self) -> bool:

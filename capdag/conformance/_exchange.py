@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
-from capdag.urn import MediaUrn, UrnError
 from capdag.wire import (
     PAYLOAD_HEADROOM,
     TERMINAL_TYPES,
+    AnswerRules,
     CreditViolationError,
     FrameType,
     FrameView,
@@ -40,6 +39,8 @@ _OWNERS = {
     StreamRule.INDEX: "chunk-index",
     StreamRule.CHECKSUM: "checksum",
     StreamRule.COUNT: "chunk-count",
+    StreamRule.ITEM: "item-start",
+    StreamRule.OUTPUT: "outputs",
 }
 """The case that is about each rule of streams."""
 
@@ -47,14 +48,12 @@ _OWNERS = {
 class Exchange:
     """A request: what went, what came, and the rules that its answer is held to.
 
-    `outputs` is what the cap declares for its answer: the manifest's objects. With `grants` every CHUNK is granted as
-    it comes; a case that wants to starve the sender sets it to False and grants by itself. `blame` names the case that
-    is told of a broken rule where the usual one would be wrong.
+    `rules` are those that the cap's manifest makes for the streams of its answer. With `grants` every CHUNK is granted
+    as it comes; a case that wants to starve the sender sets it to False and grants by itself. `blame` names the case
+    that is told of a broken rule where the usual one would be wrong.
     """
 
-    def __init__(
-        self, rid: MessageId, xid: MessageId | None, limits: Limits, outputs: list[Mapping[str, Any]] | None
-    ) -> None:
+    def __init__(self, rid: MessageId, xid: MessageId | None, limits: Limits, rules: AnswerRules | None) -> None:
         self.rid = rid
         self.xid = xid
         self.grants = True
@@ -67,11 +66,10 @@ class Exchange:
         self.fault: Breach | None = None
         self._life: Life[RequestState, RequestEvent] = Life(REQUEST_LIFE, RequestState.NONE)
         self._limits = limits
-        self._outputs = outputs
+        self._rules = rules
         self._streams = InStreams(limits.initial_credit)
         self._open: dict[str, InStream] = {}
         self._main = ""
-        self._completed_item = False
 
     @property
     def live(self) -> bool:
@@ -141,6 +139,8 @@ class Exchange:
                 self._broke("end-meta", f"END of an answer has exit_code {view.meta.get('exit_code')!r}")
             if is_success(view.meta):
                 self._streams.check_ended()
+                if self._rules is not None:
+                    self._rules.end()
         return 0
 
     def _start(self, view: FrameView) -> None:
@@ -148,8 +148,8 @@ class Exchange:
         self._open[stream.head.stream_id] = stream
         if stream.head.output is None and not self._main:
             self._main = stream.head.stream_id
-        if self._outputs is not None and (why := _undeclared(stream, self._outputs)):
-            self._broke("outputs", why)
+        if self._rules is not None:
+            self._rules.start(stream.head)
 
     def _chunk(self, view: FrameView) -> int:
         stream = self._streams.of(view)
@@ -160,17 +160,14 @@ class Exchange:
         self.chunks += 1
         self.values.setdefault(stream.head.stream_id, []).extend(received.values)
         if stream.head.is_sequence:
-            self._item(view, continues=not received.owed, items=len(received.values))
+            self._item(view, continues=not received.owed)
         if not self.grants:
             return 0
         return stream.window.consume(received.owed) + received.grant_now + stream.window.flush()
 
-    def _item(self, view: FrameView, *, continues: bool, items: int) -> None:
-        if items > 1 or (continues and self._completed_item):
-            self._broke("item-start", "an item begins inside a CHUNK that holds the end of another")
+    def _item(self, view: FrameView, *, continues: bool) -> None:
         if continues and view.meta:
             self._broke("item-meta", f"a CHUNK that continues an item has meta {dict(view.meta)!r}")
-        self._completed_item = items > 0
 
 
 _FORMS = {
@@ -182,22 +179,6 @@ _FORMS = {
     FrameType.STREAM_END: "stream-order",
 }
 """The case that is about what a frame of this type holds."""
-
-
-def _undeclared(stream: InStream, outputs: list[Mapping[str, Any]]) -> str:
-    """Say what an output stream has that its cap does not declare; empty if nothing."""
-    head = stream.head
-    try:
-        media = MediaUrn.parse(head.output or head.media_urn)
-    except UrnError as error:
-        return f"STREAM_START has a media_urn that is none: {error}"
-    for output in outputs:
-        declared = MediaUrn.parse(output["media_urn"])
-        if media.is_equivalent(declared) if head.output else media.conforms_to(declared):
-            if head.is_sequence is not (output.get("is_sequence") is True):
-                return f"output {head.media_urn} comes with is_sequence {head.is_sequence}, which the manifest denies"
-            return ""
-    return f"an output of media {media} is none that the manifest declares for this cap"
 
 
 def show(view: FrameView | None) -> str:

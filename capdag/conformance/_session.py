@@ -16,6 +16,7 @@ from capdag.transport import ExitStatus
 from capdag.wire import (
     RESPONSE,
     USER_CANCEL,
+    AnswerRules,
     CancelReason,
     CartridgeHello,
     Frame,
@@ -272,18 +273,18 @@ class Session:
 
     # Requests
 
-    def _enter(self, rid: MessageId, xid: MessageId | None, outputs: list[Mapping[str, Any]] | None) -> Exchange:
-        exchange = self.watch.exchanges[rid, xid] = Exchange(rid, xid, self.limits, outputs)
+    def _enter(self, rid: MessageId, xid: MessageId | None, rules: AnswerRules | None) -> Exchange:
+        exchange = self.watch.exchanges[rid, xid] = Exchange(rid, xid, self.limits, rules)
         return exchange
 
     def begin(
-        self, cap: str | None, outputs: list[Mapping[str, Any]] | None = None, *, rid: MessageId | None = None,
+        self, cap: str | None, rules: AnswerRules | None = None, *, rid: MessageId | None = None,
         xid: MessageId | None = None, payload: bytes = b"",
     ) -> Exchange:  # fmt: skip
-        """Send REQ. What the cap declares for its `outputs` is what the answer is held to."""
+        """Send REQ. The answer is held to `rules`, which are those of the cap."""
         rid = uuid.uuid4().bytes if rid is None else rid
         xid = next(self._xids) if xid is None else xid
-        exchange = self._enter(rid, xid, outputs)
+        exchange = self._enter(rid, xid, rules)
         frame = Frame(FrameType.REQ, rid, cap=cap, content_type="application/cbor", payload=payload, routing_id=xid)
         self.flow(exchange, frame)
         return exchange

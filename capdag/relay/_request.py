@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 from capdag.errors import LocalProtocolError
+from capdag.urn import CapUrn
 from capdag.wire import FLOW_TYPES, USER_CANCEL, CancelReason, Frame, FrameType, FrameView, Limits, MessageId, view_of
 from capdag.wire.life import Verdict
 from capdag.wire.request_life import REQUEST_LIFE, RequestState, Side
@@ -31,7 +33,8 @@ class Request:
     """A caller's end of a request. Its methods never wait.
 
     It may stand in line at first: then LOGs with `position` in their meta tell where, and nothing can be sent yet. Once
-    it has gone out, `host` is the name of the host it went to and `limits` are those of that host's link.
+    it has gone out, `host` is the name of the host it went to and `limits` are those of that host's link; `cap` is the
+    one that serves it, and `facts` that cap's object of the manifest, None if the host's installs differ in it.
     After the terminal has been delivered, or is on its way, `send` and `cancel` do nothing.
     """
 
@@ -70,6 +73,8 @@ class Request:
         self._row = self._router.enter(self._req, self.xid, self, master, slot=slot)
         self.limits: Limits = master.limits
         self.host = master.name
+        self.cap = slot.line.cap
+        self.facts = _facts(master, self.cap)
         if self._admitted is not None:
             self._out.later(partial(self._admitted, self))
 
@@ -115,3 +120,9 @@ class Request:
         elif self._row is not None and not self.ended:
             self._endings.cancel(self._row, reason, force_kill=force_kill)
         self._out.flush()
+
+
+def _facts(master: Master, cap: CapUrn) -> Mapping[str, Any] | None:
+    offers = () if master.notice is None else master.notice.caps
+    found = [offer.facts for offer in offers if offer.urn == cap]
+    return found[0] if found and all(facts == found[0] for facts in found) else None

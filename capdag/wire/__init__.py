@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from capdag.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 
+    from .answers import AnswerRules
     from .cbor import decode_value, encode_value
     from .checksum import fnv1a_64
     from .codec import decode_frame, encode_frame, inspect, view_of, with_routing_id
@@ -64,6 +65,7 @@ else:
         __name__,
         {
             "capdag.errors": "LocalProtocolError ProtocolError RemoteProtocolError",
+            ".answers": "AnswerRules",
             ".cbor": "decode_value encode_value",
             ".checksum": "fnv1a_64",
             ".codec": "decode_frame encode_frame inspect view_of with_routing_id",
@@ -87,16 +89,15 @@ else:
     )
 
 __all__ = [
-    "ALL_POOL", "DEFAULT_LIMITS", "FLOW_TYPES", "HOST_ABORT", "IDENTITY_CAP", "PAYLOAD_HEADROOM",
-    "PROTOCOL_VERSION", "REQUEST", "RESPONSE", "TERMINAL_TYPES", "USER_CANCEL", "XID_HEADROOM", "CancelReason",
+    "ALL_POOL", "DEFAULT_LIMITS", "FLOW_TYPES", "HOST_ABORT", "IDENTITY_CAP", "PAYLOAD_HEADROOM", "PROTOCOL_VERSION",
+    "REQUEST", "RESPONSE", "TERMINAL_TYPES", "USER_CANCEL", "XID_HEADROOM", "AnswerRules", "CancelReason",
     "CartridgeHello", "CreditViolationError", "DropReason", "Failure", "Frame", "FrameCounts", "FrameSplitter",
     "FrameType", "FrameView", "IdentityCheck", "InStream", "InStreams", "ItemReader", "Limits", "LocalProtocolError",
     "LogRecord", "MessageId", "NetworkPolicy", "PoolState", "Pools", "ProtocolError", "ReceiveWindow", "Received",
-    "ReleasedRing", "RemoteProtocolError", "ReorderBuffer", "RequestTable", "SendWindow", "SeqAssigner",
-    "StreamHead", "TableFullError", "body_end_frame", "cancel_frame", "credit_frame", "decode_frame",
-    "decode_value", "deferred_identity_request", "encode_frame", "encode_value", "end_frame", "err_frame",
-    "failure_of", "flow_of", "fnv1a_64", "hello_frame", "identity_request", "inspect", "is_success",
-    "item_payloads", "log_frame", "pack", "policy_frame", "read_cancel", "read_cartridge_hello", "read_failure",
-    "read_hello", "read_log", "read_policy", "read_pools", "scalar_payloads", "show_id", "show_value",
-    "view_of", "with_routing_id", "write_pools",
+    "ReleasedRing", "RemoteProtocolError", "ReorderBuffer", "RequestTable", "SendWindow", "SeqAssigner", "StreamHead",
+    "TableFullError", "body_end_frame", "cancel_frame", "credit_frame", "decode_frame", "decode_value",
+    "deferred_identity_request", "encode_frame", "encode_value", "end_frame", "err_frame", "failure_of", "flow_of",
+    "fnv1a_64", "hello_frame", "identity_request", "inspect", "is_success", "item_payloads", "log_frame", "pack",
+    "policy_frame", "read_cancel", "read_cartridge_hello", "read_failure", "read_hello", "read_log", "read_policy",
+    "read_pools", "scalar_payloads", "show_id", "show_value", "view_of", "with_routing_id", "write_pools",
 ]  # fmt: skip

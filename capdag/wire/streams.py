@@ -56,6 +56,10 @@ class StreamRule(Enum):
     INDEX = auto()
     CHECKSUM = auto()
     COUNT = auto()
+    ITEM = auto()
+    """An item begins on a fresh CHUNK."""
+    OUTPUT = auto()
+    """The streams of an answer are outputs of its cap: `AnswerRules`."""
 
 
 class BrokenStreamError(RemoteProtocolError):
@@ -117,6 +121,11 @@ class InStream:
         if not continued:
             self._meta = meta
         values = self._items.feed(payload)
+        if len(values) > 1 or (values and self._items.inside_item):
+            raise BrokenStreamError(
+                StreamRule.ITEM,
+                f"stream {show_value(self.head.stream_id)}: an item begins in a CHUNK that holds the end of another",
+            )
         if self._items.inside_item:
             self.move(StreamEvent.FRAGMENT)
         used = continued or not payload

@@ -401,7 +401,7 @@ async def test_chatter_does_not_keep_a_stuck_sender_waiting(kind: LinkKind, cloc
             async for _ in call.batches():
                 pass
 
-        master.send(answer.start(), other.start(), *answer.chunks(4))
+        master.send(answer.start(), other.start(output="media:busy"), *answer.chunks(4))
         nursery.start_soon(chatter)
         nursery.start_soon(consume)
         while (grant := await master.skip_to(FrameType.CREDIT)).stream_id != "out-0":
@@ -770,7 +770,7 @@ async def test_many_calls_at_once(kind: LinkKind, clock: MockClock | None) -> No
                 while (view := await master.next()).type is not FrameType.END:
                     if view.type is FrameType.CHUNK:
                         answer = waiting[view.id] = Answer(view.id, view.xid)
-                        master.send(answer.start(), answer.chunk(view.fields[6]))
+                        master.send(answer.start(media_urn="media:enc=utf-8"), answer.chunk(view.fields[6]))
                 ended = waiting.pop(view.id)
                 master.send(ended.stream_end(), ended.end())
 

@@ -13,6 +13,7 @@ import trio
 
 from capdag.errors import AttributionClass
 from capdag.transport import Link
+from capdag.urn import CapUrn
 from capdag.wire import (
     DEFAULT_LIMITS,
     IDENTITY_CAP,
@@ -34,7 +35,6 @@ from capdag.wire import (
 )
 from capdag.wire.notify import notify_frame
 
-EVENT_MEDIA = "media:chat-event;list;record"
 OUT = "out"
 
 
@@ -67,7 +67,8 @@ class ScriptedRequest:
 
     def start(self) -> None:
         """Open the answer's stream."""
-        self.send(Frame(FrameType.STREAM_START, self.rid, stream_id=OUT, media_urn=EVENT_MEDIA, is_sequence=True))
+        media = str(CapUrn.parse(self.cap).out_media)
+        self.send(Frame(FrameType.STREAM_START, self.rid, stream_id=OUT, media_urn=media, is_sequence=True))
 
     async def emit(self, *events: Any) -> None:
         """Send events under credit, those that are covered in one batch."""

@@ -72,12 +72,13 @@ def test_a_broken_rule_is_named() -> None:
         StreamRule.INDEX: lambda stream: stream.chunk(chunk(1, b"\x00")),
         StreamRule.CHECKSUM: lambda stream: stream.chunk(chunk(0, b"\x00", checksum=1)),
         StreamRule.COUNT: lambda stream: stream.end(end(1)),
+        StreamRule.ITEM: lambda stream: stream.chunk(chunk(0, b"\x00\x00")),
         StreamRule.LIFE: lambda stream: (stream.end(end(0)), stream.end(end(0))),
     }
-    assert set(broken) == set(StreamRule)
+    assert set(broken) == set(StreamRule) - {StreamRule.OUTPUT}  # test_answers.py
     for rule, act in broken.items():
         with pytest.raises(BrokenStreamError) as caught:
-            act(opened())
+            act(opened(is_sequence=rule is StreamRule.ITEM))
         assert caught.value.rule is rule
 
 
@@ -119,6 +120,16 @@ def test_a_sequence_item_over_several_chunks() -> None:
     last = stream.chunk(chunk(2, pieces[2]))
     assert last.values == [item]
     assert last.meta == {"n": 1}
+
+
+@pytest.mark.parametrize("pieces", [[b"\x00\x00"], [b"\x00\x61"], [b"\x62a", b"b\x00"]])
+def test_an_item_begins_on_a_fresh_chunk(pieces: list[bytes]) -> None:
+    stream = opened(is_sequence=True)
+    *before, last = pieces
+    for index, payload in enumerate(before):
+        stream.chunk(chunk(index, payload))
+    with pytest.raises(BrokenStreamError, match="an item begins in a CHUNK that holds the end of another"):
+        stream.chunk(chunk(len(before), last))
 
 
 def test_over_the_window_is_a_credit_violation() -> None:

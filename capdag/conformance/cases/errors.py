@@ -70,7 +70,7 @@ async def missing_argument(bench: Bench) -> None:
     cap = next((one for one in bench.roles.others if one.has_one_argument), None)
     if cap is None:
         raise CaseSkipped("no cap but identity takes an argument")
-    exchange = session.begin(cap.text, cap.outputs or None)
+    exchange = session.begin(cap.text, cap.rules())
     session.finish(exchange)
     await bench.refused(session, exchange, "INVALID_REQUEST", _INPUT)
 
