@@ -73,7 +73,7 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901
         elif seq > 0x17:
             width, number = _number[seq]
             seq, at = number(body, 25)[0], 25 + width
-        words, opening, begin, end = b"", b"", at, at
+        words, opening, end = None, b"", at
         if mark is not None:
             if mark is _STREAM and body[at] == 0x0B:
                 text, opening = at + 1, mark
@@ -88,7 +88,7 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901
             end = begin + count - 0x60
             if text < at or end > size:
                 return None
-            words = body[begin:end]
+            words = body[begin:end].decode()
         routing, middle, xid, closing = size, None, None, None
         if end < size:  # the last byte is no key, but may look like one
             if body[end] == 0x0D:
@@ -107,16 +107,13 @@ def read_form(body: bytes, head: Head) -> FrameView | Form | None:  # noqa: C901
             routing = size
         if mark is not _MESSAGE:
             form: Form = (closing, start, opening, middle or body[end : routing + 1])
-            stream = None if mark is None else words.decode()
             like = _forms.get(form)
-            return form if like is None else frame_view(body, kind, body[7:23], seq, xid, stream, None, None, like)
+            return form if like is None else frame_view(body, kind, body[7:23], seq, xid, words, None, None, like)
         if body[routing - 9] == 0xFB and end < routing - 8:
-            told = (begin, end, routing - 8)
+            told = words, routing - 8
             form = (closing, start, opening, body[end : routing - 9], _PROGRESS)
         else:
-            told, form = (begin, end, 0), (closing, start, opening, middle or body[end : routing + 1])
-        if not words.isascii():
-            words.decode()
+            told, form = (words, 0), (closing, start, opening, middle or body[end : routing + 1])
         like = _forms.get(form)
         return form if like is None else frame_view(body, kind, body[7:23], seq, xid, None, None, None, like, told)
     except (IndexError, KeyError, struct.error, UnicodeDecodeError):

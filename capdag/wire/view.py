@@ -21,8 +21,8 @@ MOST_KEPT = 4096
 """Bytes of a body without its payload, from which a view does not keep what they decode to. That may take many times
 as much memory, and views wait in queues that go by the sizes of bodies."""
 
-Told = tuple[int, int, int]
-"""Where in a body the message of its meta begins and ends, and where the float of its progress begins; 0 without."""
+Told = tuple[str | None, int]
+"""The message of a meta, and where in the body the float of its progress begins; 0 without."""
 
 _checksum_at, _progress_at = struct.Struct(">Q").unpack_from, struct.Struct(">d").unpack_from
 
@@ -71,8 +71,7 @@ class FrameView:
         if 5 in fields:
             fields[5] = meta = fields[5].copy()  # shared with other frames
             if self._told is not None:
-                begin, end, progress = self._told
-                meta["message"] = self.body[begin:end].decode()
+                meta["message"], progress = self._told
                 if progress:
                     (meta["progress"],) = _progress_at(self.body, progress)
         return fields
