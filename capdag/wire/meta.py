@@ -53,7 +53,10 @@ def _attribution(meta: Mapping[str, Any]) -> AttributionClass | None:
 
 
 def read_failure(meta: Mapping[str, Any]) -> Failure:
-    """Read an ERR. Raises RemoteProtocolError if code, message or class is missing or unknown: never guessed."""
+    """Read an ERR. Raises RemoteProtocolError if code, message or class is missing or unknown: never guessed.
+
+    The argument that it blames (`arg_urn`) is the detail's param, if that has none.
+    """
     code, message, attribution = _text(meta, "code"), _text(meta, "message"), _attribution(meta)
     if code is None or message is None:
         raise RemoteProtocolError(
@@ -64,8 +67,12 @@ def read_failure(meta: Mapping[str, Any]) -> Failure:
         raise RemoteProtocolError(
             f"ERR {show_value(code)} has no known attribution_class: {show_value(meta.get('attribution_class'))}"
         )
-    detail = meta.get("detail")
-    return Failure(code, attribution, message, detail if isinstance(detail, dict) else None)
+    detail, blamed = meta.get("detail"), _text(meta, "arg_urn")
+    if not isinstance(detail, dict):
+        detail = None
+    if blamed is not None:
+        detail = {"param": blamed, **(detail or {})}
+    return Failure(code, attribution, message, detail)
 
 
 def failure_of(meta: Mapping[str, Any]) -> Failure:

@@ -35,7 +35,7 @@ def meta_of(name: str) -> Any:
 def test_an_err_that_lacks_what_it_needs_is_refused_never_guessed(row: dict[str, Any]) -> None:
     meta = meta_of(row["name"])
     if row["name"] == "err_int_arg":
-        assert read_failure(meta).code == "X"
+        assert read_failure(meta) == ("X", "input", "m", None)
         return
     with pytest.raises(RemoteProtocolError):
         read_failure(meta)
@@ -72,6 +72,29 @@ def test_cancel_reasons(row: dict[str, Any]) -> None:
     wanted = row["reads"]["cancel_reason"]
     reason = read_cancel(meta_of(row["name"]))
     assert (reason.code, reason.attribution) == (wanted["terminal_code"], wanted["terminal_class"])
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row["name"].startswith("credit_")], ids=named)
+def test_grants(row: dict[str, Any]) -> None:
+    view = inspect(bytes.fromhex(row["hex"]))
+    assert view.fields[19] == row["reads"]["credit_count"]
+    assert view.meta.get("credit_dir") == row["reads"]["credit_direction"]
+
+
+@pytest.mark.parametrize(
+    ("told", "detail"),
+    [
+        ({"arg_urn": "media:a"}, {"param": "media:a"}),
+        ({"arg_urn": "media:a", "detail": {"limit": 1}}, {"param": "media:a", "limit": 1}),
+        ({"arg_urn": "media:a", "detail": {"param": "x"}}, {"param": "x"}),
+        ({"arg_urn": "", "detail": {"limit": 1}}, {"limit": 1}),
+        ({"arg_urn": 7}, None),
+        ({"arg_urn": "media:a", "detail": "text"}, {"param": "media:a"}),
+    ],
+)
+def test_the_argument_that_an_err_blames_is_the_param_of_its_detail(told: Any, detail: Any) -> None:
+    meta = {"code": "X", "message": "m", "attribution_class": "input", **told}
+    assert read_failure(meta) == Failure("X", AttributionClass.INPUT, "m", detail)
 
 
 def test_round_trips() -> None:
