@@ -28,7 +28,7 @@ from ._command_call import CommandCall
 from ._command_loop import UNREAD, CommandLoop, RunRuntime, StoppedError
 from ._descriptors import claim_output
 from ._served import ServedCap
-from .terminal import ScreenText, Sidelines, render_failure, render_raw, render_value
+from .terminal import AnswerPrinter, Sidelines, render_failure, render_raw
 
 if TYPE_CHECKING:
     from ._cartridge import Cartridge
@@ -200,7 +200,7 @@ def _named_outputs(cap: ServedCap) -> dict[str, str]:
 def _call(invocation: _Invocation, run_runtime: RunRuntime, output_fd: int) -> None:
     """Call a cap and show what comes. Raises CapdagErrors."""
     sidelines = Sidelines(sys.stderr)
-    screen = ScreenText() if os.isatty(output_fd) else None
+    printer = AnswerPrinter(on_terminal=os.isatty(output_fd), raw=invocation.raw)
 
     def show_log(record: LogRecord) -> None:
         sidelines.show(record)
@@ -212,8 +212,7 @@ def _call(invocation: _Invocation, run_runtime: RunRuntime, output_fd: int) -> N
             file.write(render_raw(value))
             return
         sidelines.clear()
-        data = render_raw(value) if invocation.raw else render_value(stream, value, meta, as_json=False)
-        loop.write(data if screen is None else screen.show(data))
+        loop.write(printer.show(stream, value, meta))
 
     with ExitStack() as stack:
         named = _named_outputs(invocation.cap)
@@ -222,8 +221,7 @@ def _call(invocation: _Invocation, run_runtime: RunRuntime, output_fd: int) -> N
         call = CommandCall(invocation.cap.text, invocation.arguments, show_value, show_log, _program())
         loop = CommandLoop(call, run_runtime, output_fd)
         loop.run()
-    if screen is not None:
-        _write(output_fd, screen.end())
+    _write(output_fd, printer.end())
 
 
 def _create(path: str) -> BinaryIO:

@@ -115,6 +115,31 @@ class ScreenText:
         return "\n".join(map(printable, text.split("\n"))).encode()
 
 
+class AnswerPrinter:
+    """An answer on its way to stdout, value by value. A line of JSON never begins in the line of bytes or text before
+    it: an output may hold text and numbers. With `raw` there is nothing between values."""
+
+    def __init__(self, *, on_terminal: bool, as_json: bool = False, raw: bool = False) -> None:
+        self._as_json = as_json
+        self._raw = raw
+        self._screen = ScreenText() if on_terminal else None
+        self._in_line = False
+
+    def show(self, stream: StreamHead, value: Any, meta: Mapping[str, Any]) -> bytes:
+        """Return what stdout gets for a value."""
+        data = render_raw(value) if self._raw else render_value(stream, value, meta, as_json=self._as_json)
+        is_line = self._as_json or stream.output or stream.is_sequence or not isinstance(value, (bytes, str))
+        if is_line and self._in_line and not self._raw:
+            data = b"\n" + data
+        if data:
+            self._in_line = not data.endswith(b"\n")
+        return data if self._screen is None else self._screen.show(data)
+
+    def end(self) -> bytes:
+        """Return what stdout gets at the end."""
+        return b"" if self._screen is None else self._screen.end()
+
+
 class Sidelines:
     """Progress and messages of a call: a bar on a terminal, a line a second and the last one anywhere else."""
 

@@ -9,8 +9,8 @@ from functools import partial
 
 import trio
 
-from capdag.cartridge.terminal import ScreenText, Sidelines, render_value
-from capdag.client import CallEvent, Client, Logged, Value
+from capdag.cartridge.terminal import AnswerPrinter, Sidelines
+from capdag.client import Client, Logged, Value
 from capdag.config import Config
 from capdag.relay import Switch, open_switch
 from capdag.wire import IDENTITY_CAP
@@ -60,7 +60,7 @@ async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -
     capability = find_capability(cap, switch.capabilities())
     arguments = read_arguments(words, capability)
     sidelines = Sidelines(sys.stderr)
-    screen = ScreenText() if sys.stdout and sys.stdout.isatty() else None
+    printer = AnswerPrinter(on_terminal=bool(sys.stdout) and sys.stdout.isatty(), as_json=as_json)
     asked = cap if cap.startswith("cap:") else capability.text
     try:
         async with Client(switch).call(asked, arguments) as call:
@@ -69,21 +69,16 @@ async def _call(switch: Switch, cap: str, words: Sequence[str], as_json: bool) -
                     if isinstance(event, Logged):
                         sidelines.show(event.record)
                 sys.stderr.flush()
-                data = b"".join(_render(event, as_json) for event in batch)
+                values = [event for event in batch if isinstance(event, Value)]
+                data = b"".join(printer.show(*value) for value in values)
                 if data:
                     sidelines.clear()
-                    if screen is not None:
-                        data = screen.show(data)
                     # In a thread: a reader of the pipe who takes his time must not stop the heartbeats.
                     await trio.to_thread.run_sync(_write, data, abandon_on_cancel=True)
-        if screen is not None:
-            _write(screen.end())
+        if rest := printer.end():
+            _write(rest)
     finally:
         sidelines.end()
-
-
-def _render(event: CallEvent, as_json: bool) -> bytes:
-    return render_value(event.stream, event.value, event.meta, as_json=as_json) if isinstance(event, Value) else b""
 
 
 def _write(data: bytes) -> None:

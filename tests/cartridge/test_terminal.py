@@ -12,6 +12,7 @@ import pytest
 
 from capdag.cartridge.terminal import (
     MESSAGES_A_SECOND,
+    AnswerPrinter,
     ScreenText,
     Sidelines,
     render_failure,
@@ -106,6 +107,16 @@ def test_raw_items_have_nothing_between_them() -> None:
 def test_a_terminal_gets_text_that_cannot_act_on_it(pieces: list[bytes], shown: str) -> None:
     screen = ScreenText()
     assert b"".join([*map(screen.show, pieces), screen.end()]).decode() == shown
+
+
+def test_a_line_of_json_stands_by_itself() -> None:
+    printer = AnswerPrinter(on_terminal=False)
+    shown = [(SCALAR, "a"), (SCALAR, b""), (SCALAR, 5), (SCALAR, b"b\n"), (SCALAR, 6), (SCALAR, "c"), (NAMED, "n")]
+    printed = b"".join(printer.show(stream, value, {}) for stream, value in shown) + printer.end()
+    assert printed == b'a\n5\nb\n6\nc\n{"output": "media:notes", "media": "media:text", "value": "n"}\n'
+    raw = AnswerPrinter(on_terminal=True, raw=True)
+    assert raw.show(SCALAR, "a", {}) + raw.show(SCALAR, 5, {}) + raw.show(SCALAR, b"\xc3", {}) == b"a5\n"
+    assert raw.end() == rb"\xc3"
 
 
 def test_json_lines_hold_what_json_has_and_nothing_that_acts_on_a_terminal() -> None:
