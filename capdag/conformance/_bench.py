@@ -219,6 +219,8 @@ class Bench:
         worker = self.roles.worker
         if worker is None:
             raise CaseSkipped("no cap gives a list, and none is named: name one with --cap, and its --input")
+        if worker.is_fed and len(self.roles.worker_input) > session.limits.max_chunk * session.limits.initial_credit:
+            raise CaseSkipped("the selector of the live feed does not fit a first window of these limits")
         exchange = session.begin(worker.text, worker.rules())
         exchange.grants = grants
         if worker.urn.in_media.is_void:

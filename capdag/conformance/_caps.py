@@ -24,6 +24,9 @@ _KNOWN_INPUTS: Mapping[str, object] = {
 }
 """What a cap of the inference contract (protocol-spec/caps.md) is asked, by the marker of its media."""
 
+_SELECTOR = b'{"stop": {"max_items": 3}}'
+"""What opens a live feed, and ends it."""
+
 _ANY_INPUT = b"30"
 """What any other cap is given: bytes, a text and a JSON number at once."""
 
@@ -60,6 +63,11 @@ class Served(NamedTuple):
         return any(
             one.get("is_sequence") is True and _means(one.get("media_urn"), self.urn.out_media) for one in self.outputs
         )
+
+    @property
+    def is_fed(self) -> bool:
+        """True if its main argument opens a live feed: a selector, for which nothing is granted."""
+        return "live" in self.urn.in_media.tags
 
     @property
     def has_one_argument(self) -> bool:
@@ -155,6 +163,8 @@ def _named(served: list[Served], name: str) -> Served:
 
 
 def _input_for(cap: Served) -> bytes:
+    if cap.is_fed:
+        return _SELECTOR
     for marker, body in _KNOWN_INPUTS.items():
         if marker in cap.urn.in_media.tags:
             return json.dumps(body).encode()

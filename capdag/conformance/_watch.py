@@ -26,6 +26,7 @@ from capdag.wire import (
     credit_frame,
     show_id,
 )
+from capdag.wire.heartbeats import is_reply
 from capdag.wire.life import Verdict
 from capdag.wire.link_life import Direction, LinkSide, LinkState
 
@@ -56,6 +57,7 @@ class Watch:
         """RIDs of requests that were never made, under which a case has sent something."""
         self.exchanges: dict[tuple[MessageId, MessageId | None], Exchange] = {}
         self._side = LinkSide(Direction.CARTRIDGE_TO_HOST)
+        self._answered: set[MessageId] = set()
         self._numbers = SeqAssigner()
         self._numbered = True
         self._send = send
@@ -88,7 +90,7 @@ class Watch:
         elif view.id in self.replies and view.type in (FrameType.HEARTBEAT, FrameType.ERR):
             self._reply(view)
         elif view.type is FrameType.HEARTBEAT:
-            self._send(Frame(FrameType.HEARTBEAT, view.id))
+            self._probe(view)
         elif view.type is FrameType.REQ:
             self._call(view, early=verdict is Verdict.COUNT or not self.policy_sent)
         elif view.id in self.calls:
@@ -100,8 +102,16 @@ class Watch:
 
     def _reply(self, view: FrameView) -> None:
         if self.replies[view.id] is not None:
-            self.note("heartbeat", f"a second reply under the id {show_id(view.id)}: {show(view)}")
+            self.note("heartbeat-once", f"a second reply under the id {show_id(view.id)}: {show(view)}")
         self.replies[view.id] = view
+
+    def _probe(self, view: FrameView) -> None:
+        """Answer a probe of the cartridge's own, but never what may be its answer to the answer: that had no end."""
+        if view.id in self._answered:
+            self.note("heartbeat-once", f"probe {show_id(view.id)} had its reply, and then came {show(view)}")
+        elif not is_reply(view):
+            self._answered.add(view.id)
+            self._send(Frame(FrameType.HEARTBEAT, view.id))
 
     def _call(self, view: FrameView, *, early: bool) -> None:
         self.calls[view.id] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from capdag.wire import (
     FrameType,
     FrameView,
     Limits,
+    PoolState,
     body_end_frame,
     decode_value,
     encode_value,
@@ -22,7 +24,7 @@ from capdag.wire import (
 )
 from tests.conformance.inprocess import check_plain
 from tests.conformance.mutants import MUTANTS
-from tests.conformance.plain import COUNT, ECHO, Plain, Served
+from tests.conformance.plain import COUNT, ECHO, Plain, Served, cap_object
 
 
 def verdicts(report: Report, verdict: Verdict) -> list[str]:
@@ -172,11 +174,12 @@ class Probes(Plain):
     """Sends a heartbeat of its own with each answer, and would not go on without the reply."""
 
     probe = 0
+    probes = 4711
 
     def end(self, served: Served) -> None:
         super().end(served)
         assert not self.probe
-        self.probe = 4711
+        self.probe = self.probes = self.probes + 1
         self.send(Frame(FrameType.HEARTBEAT, self.probe))
 
     def heartbeat(self, view: FrameView) -> None:
@@ -189,6 +192,72 @@ class Probes(Plain):
 def test_a_cartridge_s_own_heartbeats_are_answered() -> None:
     report = check_plain(Probes, choose_cases(["answer", "empty", "heartbeat"]))
     assert report.passed, as_text(report)
+
+
+TICKS = 'cap:in="media:live;ticks";out="media:list;number";plain-ticks'
+
+
+class Feeds(Plain):
+    """Has a live feed where others count: nothing is granted for its selector."""
+
+    def manifest(self) -> dict[str, Any]:
+        manifest = super().manifest()
+        manifest["cap_groups"][0]["caps"][2] = cap_object(TICKS, is_sequence=True)
+        return manifest
+
+    def pools(self) -> dict[str, PoolState]:
+        return {TICKS if name == COUNT else name: pool for name, pool in super().pools().items()}
+
+    def sizes_known(self, sizes: dict[str, int]) -> bool:
+        return sizes.keys() <= {ECHO}
+
+    def cap_of(self, view: FrameView) -> str | None:
+        return COUNT if view.fields[10] == TICKS else super().cap_of(view)
+
+    def count_up(self, served: Served) -> None:
+        served.data = str(json.loads(served.data)["stop"]["max_items"]).encode()
+        super().count_up(served)
+
+    def pay(self, served: Served) -> None:
+        if served.cap != COUNT:
+            super().pay(served)
+
+
+@pytest.mark.parametrize("cap", [None, TICKS])
+def test_a_live_feed_grants_nothing_for_its_selector(cap: str | None) -> None:
+    report = check_plain(Feeds, settings=Settings(cap=cap))
+    assert report.passed, as_text(report)
+    assert [report[case].verdict for case in ("worker", "items", "item-meta")] == [Verdict.PASS] * 3, as_text(report)
+
+
+class FailsIdentity(Plain):
+    """Gives the nonce back, and says that it has failed."""
+
+    def end(self, served: Served) -> None:
+        super().end(served)
+        frame = self.out[-1]
+        assert isinstance(frame, Frame)
+        if served.cap == IDENTITY_CAP and served.xid is None:
+            frame.meta = {"exit_code": 1}
+
+
+def test_an_identity_that_ends_in_failure_proves_nothing() -> None:
+    report = check_plain(FailsIdentity, choose_cases(["identity", "identity-text"]))
+    assert verdicts(report, Verdict.FAIL) == ["identity"]
+    assert "must have exit_code 0, an integer; it has 1" in report["identity"].seen
+
+
+class ListsTwice(Plain):
+    def manifest(self) -> dict[str, Any]:
+        manifest = super().manifest()
+        manifest["cap_groups"][0]["caps"].append(cap_object(ECHO))
+        return manifest
+
+
+def test_a_cap_that_is_listed_twice_fails_the_case_of_urns() -> None:
+    report = check_plain(ListsTwice)
+    assert verdicts(report, Verdict.FAIL) == ["manifest-urns"], as_text(report)
+    assert "is listed 2 times" in report["manifest-urns"].seen
 
 
 class OnlyCounts(Plain):

@@ -26,7 +26,8 @@ from .._exchange import Exchange
 from .._session import Session, chunk_frame
 from .credit import LIMITS, starved
 
-_REASON = CancelReason("ABORTED_COLLATERAL", AttributionClass.ENVIRONMENT, "a neighbour took the process down")
+_REASON = CancelReason("TOO_LATE_FOR_IT", AttributionClass.RESOURCE, "the caller's time is over")
+"""With a code that errors.md does not have: any text is copied."""
 
 
 @case(
@@ -45,9 +46,9 @@ async def cancel_idle(bench: Bench) -> None:
 
 @case(
     "cancel-reason",
-    "the ERR has the code and class that CANCEL gives, whatever they are",
+    "the ERR has the code that CANCEL gives, any text, and its class, one of the five",
     "wire.md, Cancel; L38",
-    remedy="copy code and attribution_class of CANCEL's meta; CANCELLED / internal where they are absent",
+    remedy="copy code and attribution_class of CANCEL's meta; CANCELLED and internal where one is absent or wrong",
 )
 async def cancel_reason(bench: Bench) -> None:
     session = await bench.shared()

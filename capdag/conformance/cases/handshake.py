@@ -93,9 +93,9 @@ async def hello_pools(bench: Bench) -> None:
 
 @case(
     "identity",
-    "cap:effect=none gives back the nonce of the host's check, before POLICY",
-    "wire.md, Handshake; L10",
-    remedy="send each CHUNK's payload of cap:effect=none back as it came, in a stream of your own, and END",
+    "cap:effect=none gives back the nonce of the host's check, before POLICY, and ends with success",
+    "wire.md, Handshake; L10, L20",
+    remedy="send each CHUNK's payload of cap:effect=none back as it came, in a stream of your own; END {exit_code: 0}",
 )
 async def identity(bench: Bench) -> None:
     async with bench.session(policy=False) as session:

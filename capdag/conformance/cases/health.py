@@ -30,6 +30,19 @@ async def heartbeat(bench: Bench) -> None:
 
 
 @case(
+    "heartbeat-once",
+    "a probe is answered once, and the reply to a probe of the cartridge's own is not",
+    "wire.md, Heartbeats; L45",
+    remedy="keep the ids of the probes you send, and answer no HEARTBEAT that comes back under one of them",
+)
+async def heartbeat_once(bench: Bench) -> None:
+    session = await bench.talk()
+    await session.beat()
+    await session.settle()
+    await session.lives_on()
+
+
+@case(
     "heartbeat-load",
     "heartbeats are answered whatever the handlers do",
     "wire.md L44",
@@ -121,4 +134,4 @@ def _pools(reply: FrameView) -> dict[str, PoolState]:
         raise CaseFailed(str(error)) from None
 
 
-CASES = (heartbeat, heartbeat_load, pools_active, pools_idle, pool_size, unknown_pool)
+CASES = (heartbeat, heartbeat_once, heartbeat_load, pools_active, pools_idle, pool_size, unknown_pool)

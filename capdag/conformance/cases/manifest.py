@@ -43,9 +43,9 @@ async def manifest_identity(bench: Bench) -> None:
 
 @case(
     "manifest-urns",
-    "the manifest's URNs can be read and are canonical",
+    "the manifest's URNs can be read and are canonical, and no cap is listed twice",
     "wire.md, Manifest; urn.md",
-    remedy="sort the tags, leave out in and out where they are media:, quote only where needed",
+    remedy="list each cap once; sort the tags, leave out in and out where they are media:, quote only where needed",
 )
 async def manifest_urns(bench: Bench) -> None:
     await _faultless(bench, ManifestRule.URNS)

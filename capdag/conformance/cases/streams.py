@@ -129,7 +129,10 @@ async def _list(bench: Bench, pieces: int) -> int:
     worker = bench.roles.worker
     if worker is None or not worker.gives_a_list:
         raise CaseSkipped("no cap gives a list (an output with is_sequence true)")
-    session = await bench.shared(DEFAULT_LIMITS._replace(max_chunk=max(1, bench.item_size // pieces)))
+    limits = DEFAULT_LIMITS._replace(max_chunk=max(1, bench.item_size // pieces))
+    if worker.is_fed:  # its selector has to fit the first window
+        limits = limits._replace(initial_credit=max(limits.initial_credit, len(bench.roles.worker_input)))
+    session = await bench.shared(limits)
     exchange = await bench.work(session)
     await bench.worked(session, exchange)
     return len(exchange.main)

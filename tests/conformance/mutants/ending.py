@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from capdag.wire import (
     Frame,
+    FrameType,
     FrameView,
 )
 from tests.conformance.mutants._entry import finds
@@ -17,6 +18,18 @@ class CountsNothing(Plain):
         frame = self.out[-1]
         assert isinstance(frame, Frame)
         frame.meta = {"pools": (frame.meta or {})["pools"]}
+
+
+@finds("heartbeat-once")
+class AnswersReplies(Plain):
+    """Probes with each answer, and takes the host's reply for a probe."""
+
+    probes = 4711
+
+    def end(self, served: Served) -> None:
+        super().end(served)
+        self.probes += 1
+        self.send(Frame(FrameType.HEARTBEAT, self.probes))
 
 
 @finds("heartbeat-load")
