@@ -244,9 +244,11 @@ typedef struct Request {
 
 static Request *requests;
 
+static bool same(Id one, Id other) { return one.size == other.size && !memcmp(one.bytes, other.bytes, one.size); }
+
 static Request *find(Id id) {
   for (Request *one = requests; one; one = one->next)
-    if (one->id.size == id.size && !memcmp(one->id.bytes, id.bytes, id.size)) return one;
+    if (same(one->id, id)) return one;
   return NULL;
 }
 
@@ -283,11 +285,15 @@ static void fail(Request *request, Span code, Span class, Span message) {
   forget(request);
 }
 
+static bool is_class(Span word) {
+  return is(word, "input") || is(word, "resource") || is(word, "environment") || is(word, "internal") || is(word, "user");
+}
+
 /* Gives the request's terminal the code and class that came in a CANCEL or an ERR. */
 static void fail_as(Request *request, Span meta) {
   Span code = text_of(lookup(meta, "code")), class = text_of(lookup(meta, "attribution_class"));
   Span message = text_of(lookup(meta, "message"));
-  fail(request, code.size ? code : literal("CANCELLED"), class.size ? class : literal("internal"),
+  fail(request, code.size ? code : literal("CANCELLED"), is_class(class) ? class : literal("internal"),
        message.size ? message : literal("the request was cancelled"));
 }
 
@@ -414,6 +420,8 @@ static Failure refusal_of(Frame *frame, bool is_identity) {
 }
 
 static void on_request(Frame *frame) {
+  Request *live = find(frame->id);
+  if (live && same(live->xid, frame->xid)) return; /* an ERR for it would end the first */
   bool is_identity = is(frame->cap, IDENTITY);
   Failure refusal = refusal_of(frame, is_identity);
   if (refusal.code) {

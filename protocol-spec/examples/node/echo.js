@@ -194,6 +194,7 @@ function workFor(urn) {
   return /[:;]node-upper(;|$)/.test(urn) ? WORK[UPPER] : undefined;
 }
 
+const CLASSES = new Set(["input", "resource", "environment", "internal", "user"]);
 const requests = new Map();
 const key = (id) => (Buffer.isBuffer(id) ? id.toString("hex") : `n${id}`);
 let greeted = false;
@@ -206,7 +207,11 @@ function pools() {
 }
 
 function hello(meta) {
-  for (const name of Object.keys(limits)) limits[name] = Math.min(limits[name], meta.get(name));
+  for (const name of Object.keys(limits)) {
+    const theirs = meta.get(name);
+    if (!Number.isInteger(theirs) || theirs < 1) throw new Error(`HELLO needs ${name} as an integer above 0`);
+    limits[name] = Math.min(limits[name], theirs);
+  }
   send(HELLO, 0, { 5: { ...limits, version: 6, manifest: Buffer.from(JSON.stringify(MANIFEST)), pools: pools() } });
   greeted = true;
 }
@@ -253,11 +258,10 @@ function take(frame) {
     else if (type === CHUNK) request.chunk(frame);
     else if (type === STREAM_END) request.streamEnd(frame);
     else if (type === END) request.bodyEnd();
-    else if (type === ERR) {
-      request.fail(meta.get("code"), meta.get("attribution_class"), `the caller gave up: ${meta.get("message")}`);
-    } else if (type === CANCEL) {
-      const reason = meta.get("message") || "the request was cancelled";
-      request.fail(meta.get("code") || "CANCELLED", meta.get("attribution_class") || "internal", reason);
+    else if (type === ERR || type === CANCEL) {
+      const word = (name) => (typeof meta.get(name) === "string" ? meta.get(name) : "");
+      const class_ = CLASSES.has(word("attribution_class")) ? word("attribution_class") : "internal";
+      request.fail(word("code") || "CANCELLED", class_, word("message") || "the request was cancelled");
     } else if (type === CREDIT && meta.get("credit_dir") === "response") {
       request.window = Math.min(limits.initial_credit, request.window + frame.get(19));
       request.pump();
