@@ -37,7 +37,8 @@ def call(
     """Call a capability with a host of its own, and print the answer.
 
     CAP is a cap URN, or a name that one capability has. Without --arg the main input is stdin. Bytes and text are
-    printed as they are, items of a sequence as one line of JSON each; progress and messages go to stderr.
+    printed as they are (on a terminal with escapes for what could act on it), items of a sequence as one line of JSON
+    each; progress and messages go to stderr.
 
     \b
     Examples:
