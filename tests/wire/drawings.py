@@ -50,8 +50,8 @@ nothing is kept but the id, among the last 4,096 that ended. CREDIT is the reque
 `response`, and the handler's if it is `request`; one without is counted. `refuse` for a second REQ holds where an ERR
 can be told from one for the first: under another XID. Under the same RID and XID it is dropped and counted (L15).
 
-A request is over, too, when its streams break a rule of the next section, or a CHUNK has no credit. Whoever finds it ends
-it: the handler with ERR, the requester with CANCEL, a router with ERR to the requester and CANCEL to the handler
+A request is over, too, when its streams break a rule of the next section, or a CHUNK has no credit. Whoever finds it
+ends it: the handler with ERR, the requester with CANCEL, a router with ERR to the requester and CANCEL to the handler
 ([wire.md](wire.md#errors)).
 """
 
