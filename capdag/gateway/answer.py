@@ -135,7 +135,7 @@ class Answer:
 
         A call that the token limit cut short is no call: its reason stays `length`, or a client would run it.
         """
-        if reason not in _REASONS:
+        if not isinstance(reason, str) or reason not in _REASONS:
             raise broken_answer(f"finish is {reason!r}; it must be one of {', '.join(sorted(_REASONS))}")
         added = _close_call(choice) if reason != "length" else []
         if reason in ("stop", "tool_calls"):
@@ -148,8 +148,10 @@ class Answer:
     def _take_usage(self, event: Mapping[str, Any]) -> None:
         usage, timings = event["usage"], event.get("timings")
         counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-        if not counts or any(type(count) is not int for count in counts):
-            raise broken_answer("usage must be a map with prompt_tokens and completion_tokens as integers")
+        if not counts or any(type(count) is not int or count < 0 for count in counts):
+            raise broken_answer("usage must be a map with prompt_tokens and completion_tokens as integers from 0 on")
+        if not _is_json(usage) or not _is_json(timings):
+            raise broken_answer("usage and timings must be maps that JSON can hold: texts as keys, no bytes")
         self.usage = {**usage, "total_tokens": sum(counts)}
         self.timings = timings if isinstance(timings, dict) else None
 
@@ -224,6 +226,15 @@ def _logprobs(value: object) -> Mapping[str, Any] | None:
     if found is None:
         return None
     tokens = found.get("content") if isinstance(found, dict) else None
-    if not isinstance(tokens, list) or not all(isinstance(token, dict) for token in tokens):
-        raise broken_answer("logprobs must be a map with the list of tokens as content")
+    if not isinstance(tokens, list) or not all(isinstance(token, dict) and _is_json(token) for token in tokens):
+        raise broken_answer("logprobs must be a map with the list of tokens, as JSON has them, as content")
     return {"content": tokens}
+
+
+def _is_json(value: object) -> bool:
+    """Whether JSON can hold a value as it is: CBOR has bytes, and maps with keys of other types."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, (str, int, float))

@@ -17,6 +17,9 @@ _OPERATIONS = frozenset({"chat", "completion"})
 _LISTED = 20
 """Most models that an error names."""
 
+_END_OF_TIME = 2**53
+"""Unix seconds that no JSON reader takes for another number: what a manifest says may be any."""
+
 
 class Model(NamedTuple):
     """One model on offer. `created` is in unix seconds, 0 where nobody says; `operations`: chat, completion."""
@@ -66,7 +69,7 @@ def _model_of(slug: str, metadata: object, operations: frozenset[str]) -> Model:
     return Model(
         model_id if isinstance(model_id, str) and slug_of(model_id) == slug else slug,
         slug,
-        created if isinstance(created, int) else 0,
+        created if type(created) is int and 0 <= created < _END_OF_TIME else 0,
         owner if isinstance(owner, str) else "capdag",
         operations,
     )

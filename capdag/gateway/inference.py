@@ -141,7 +141,8 @@ class _Streaming:
         self.started |= started
         for item in batch:
             if isinstance(item, Logged) and item.record.level in ("queued", "dequeued"):
-                self._queue_position = (item.record.extra or {}).get("position")
+                position = (item.record.extra or {}).get("position")
+                self._queue_position = position if type(position) is int else None
         data = self._rendered.render(values)
         if ended:
             data += self._rendered.end()

@@ -202,11 +202,12 @@ async def test_many_streams_at_once_each_get_their_own(link: str) -> None:
 
 
 async def test_models_are_listed_in_a_stable_order_and_found_with_their_slashes() -> None:
-    caps = [*model_caps("zeta"), *model_caps("Org/Alpha:7b", "chat", created=5)]
+    caps = [*model_caps("zeta"), *model_caps("Org/Alpha:7b", "chat", created=5), *model_caps("weird", created=10**400)]
     async with served(TEXT, caps=caps) as server:
         listed = await with_openai(server, lambda client: list(client.models.list()))
         assert [(model.id, model.created, model.owned_by) for model in listed] == [
             ("Org/Alpha:7b", 5, "scripted"),
+            ("weird", 0, "scripted"),
             ("zeta", 1_700_000_000, "scripted"),
         ]
         found = await with_openai(server, lambda client: client.models.retrieve("Org/Alpha:7b"))

@@ -244,6 +244,14 @@ def test_an_empty_answer_is_an_answer() -> None:
         ([STOP, {"usage": None}], "usage must be a map"),
         ([{"text": "a", "logprobs": {"tokens": []}}], "logprobs must be a map"),
         ([{"text": "a", "logprobs": ["x"]}], "logprobs must be a map"),
+        ([{"text": "a", "logprobs": [{None: 1}]}], "as JSON has them"),
+        ([{"text": "a", "logprobs": [{"token": b"a"}]}], "as JSON has them"),
+        ([{"finish": ["stop"]}], "finish is ['stop']"),
+        ([{"finish": {"stop": 1}}], "finish is {'stop': 1}"),
+        ([STOP, {"usage": {"prompt_tokens": -1, "completion_tokens": 1}}], "integers from 0 on"),
+        ([STOP, {"usage": {**USAGE["usage"], True: 1}}], "maps that JSON can hold"),
+        ([STOP, {"usage": {**USAGE["usage"], "x": [{None: 1}]}}], "maps that JSON can hold"),
+        ([STOP, {**USAGE, "timings": {"x": b""}}], "maps that JSON can hold"),
     ],
 )
 def test_a_broken_answer_fails_the_request(events: list[Any], words: str) -> None:

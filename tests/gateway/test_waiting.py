@@ -7,6 +7,7 @@ import trio
 from capdag.errors import AttributionClass, RequestFailedError
 from capdag.gateway import GatewaySettings
 from capdag.gateway.errors import api_error
+from capdag.wire import LogRecord, log_frame
 from tests.gateway.harness import CHAT, FINISH, MODEL, Served, ask, join_host, served
 from tests.gateway.scripted import ScriptedRequest, model_caps
 
@@ -69,6 +70,22 @@ async def test_a_client_that_leaves_while_it_waits_costs_the_model_nothing() -> 
         await waiting(server, 0)
         assert len(server.host.requests) == 2
         server.host.requests[1].cancelled.set()
+
+
+async def test_a_position_that_is_no_number_is_not_told() -> None:
+    async def queued(request: ScriptedRequest) -> None:
+        await request.body()
+        told = LogRecord("queued", "somewhere", attribution=AttributionClass.INTERNAL, extra={"position": {True: b"1"}})
+        request.send(log_frame(request.rid, told))
+        await trio.sleep(0.2)
+        request.start()
+        await request.emit({"text": "x"}, *FINISH)
+        request.end()
+
+    async with served(queued, settings=GatewaySettings(commit_after=0.02, heartbeat=0.02)) as server:
+        reply = await ask(server, "POST", "/v1/chat/completions", {**CHAT, "stream": True})
+    assert reply.body.endswith(b"data: [DONE]\n\n")
+    assert b"queue_position" not in reply.body
 
 
 async def test_a_stream_that_waits_tells_its_position() -> None:
