@@ -5,16 +5,38 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from enum import Enum, auto
 
 from capdag.errors import AttributionClass, RemoteProtocolError
-from capdag.wire import ALL_POOL, Failure, Frame, FrameType, FrameView, failure_of, read_pools, view_of
+from capdag.printable import LONGEST_LINE, printable
+from capdag.wire import (
+    ALL_POOL,
+    DropReason,
+    Failure,
+    Frame,
+    FrameType,
+    FrameView,
+    failure_of,
+    read_pools,
+    view_of,
+)
 from capdag.wire.heartbeats import PROBES_A_SECOND, Beat, Probes, read_report
 
 from .cartridge import Cartridge, Port
 from .endings import Endings
 from .exchange import Exchange, log
 from .lifecycle import Event, State
+
+_UNANSWERED: Mapping[Beat, tuple[DropReason, str]] = {
+    Beat.REPLY: ("no_route", "no probe has this id: a reply has the id of the probe that it answers"),
+    Beat.REPEATED: (
+        "no_route",
+        "this id was just answered: a reply is not answered, and a probe has an id of its own",
+    ),
+    Beat.FLOOD: ("overrun", f"more than {PROBES_A_SECOND} probes came in a second, and are not answered"),
+}
+"""How what is no probe is counted, and what is said of it."""
 
 
 class Pulse(Enum):
@@ -171,29 +193,11 @@ class Health:
 
     def _foreign(self, cartridge: Cartridge, beat: Beat, view: FrameView) -> None:
         """Answer a probe of a cartridge, and count what is none."""
-        drop = self._x.drop
-        match beat:
-            case Beat.PROBE:
-                self._answer(cartridge, view)
-            case Beat.REPLY:
-                drop(
-                    view, "no_route", cartridge, "no probe has this id: a reply has the id of the probe that it answers"
-                )
-            case Beat.REPEATED:
-                drop(
-                    view,
-                    "no_route",
-                    cartridge,
-                    "this id was just answered: a reply is not answered, and a probe has an id of its own",
-                )
-            case Beat.FLOOD:
-                drop(
-                    view,
-                    "overrun",
-                    cartridge,
-                    "more than %d probes came in a second, and are not answered",
-                    PROBES_A_SECOND,
-                )
+        if beat is Beat.PROBE:
+            self._answer(cartridge, view)
+        else:
+            reason, why = _UNANSWERED[beat]
+            self._x.drop(view, reason, cartridge, why)
 
     def refused(self, cartridge: Cartridge, view: FrameView) -> bool:
         """Take an ERR under a probe's id: the cartridge does not want the capacities in it. False for any other."""
@@ -201,16 +205,17 @@ class Health:
         if heartbeat is None or not heartbeat.reply(view.id, now):
             return False
         said = failure_of(view.meta)
+        why = f"{printable(said.code, LONGEST_LINE)}: {printable(said.message, LONGEST_LINE)}"
         if heartbeat.asks:
-            text = f"cartridge {cartridge.id!r} refused the capacities {dict(cartridge.desired)}: {said.message}"
+            text = f"cartridge {cartridge.id!r} refused the capacities {dict(cartridge.desired)}: {why}"
             cartridge.desired = {}
             cartridge.trouble, cartridge.trouble_at_unix = said._replace(message=text), self._x.wall_clock()
-            log.error("%s: %s", said.code, text)
+            log.error("%s", text)
         elif cartridge.told.is_news("ERR for a probe"):
             log.warning(
-                "cartridge %r answers heartbeats with ERR %s: %s. It lives, but its pools are not known: answer with "
+                "cartridge %r answers heartbeats with ERR %s. It lives, but its pools are not known: answer with "
                 "HEARTBEAT, the probe's id and pools",
-                cartridge.id, said.code, said.message,
+                cartridge.id, why,
             )  # fmt: skip
         self._heal(cartridge, now - heartbeat.sent_at)
         return True

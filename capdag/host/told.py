@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from capdag.printable import printable
+
 log = logging.getLogger("capdag.host")
 
 _LINES = 8
@@ -29,7 +31,7 @@ class Told:
         if not self.is_news("HELLO", str(hash(tuple(faults)))) or not faults:
             return
         for fault in faults[:_LINES]:
-            log.warning("cartridge %r: %s", name, fault if len(fault) <= _LONGEST else fault[:_LONGEST] + "…")
+            log.warning("cartridge %r: %s", name, printable(fault, _LONGEST))
         more = f"{len(faults) - _LINES} more; " if len(faults) > _LINES else ""
         log.warning(
             "cartridge %r serves here all the same; other hosts refuse it (%s`capdag check COMMAND` tells all)",

@@ -58,7 +58,7 @@ def read_cartridge_hello(view: FrameView) -> CartridgeHello:
     limits = _read_greeting(view, Direction.CARTRIDGE_TO_HOST)
     manifest = view.meta.get("manifest")
     if not isinstance(manifest, bytes):
-        raise RemoteProtocolError(f"HELLO needs a manifest as bytes holding JSON, not {type(manifest).__name__}")
+        raise RemoteProtocolError(f"HELLO needs manifest as bytes of JSON, not {show_value(manifest)}")
     return CartridgeHello(limits, manifest, read_pools(view.meta.get("pools")))
 
 
@@ -107,7 +107,8 @@ class IdentityCheck:
         """Take one frame; True when the identity is proved. Raises RemoteProtocolError when it is not."""
         if view.type is FrameType.ERR:
             failure = failure_of(view.meta)
-            raise RemoteProtocolError(f"the identity check ended with {failure.code}: {failure.message}")
+            code, message = show_value(failure.code), show_value(failure.message)
+            raise RemoteProtocolError(f"the identity check ended with ERR {code}: {message}")
         if view.type is FrameType.STREAM_START:
             self._start(view)
         elif view.type is FrameType.CHUNK:

@@ -134,7 +134,7 @@ async def silence(master: Master, answer: Answer, payload: bytes) -> None:
         (text_for_bytes, "must come back as bytes"),
         (bad_checksum, "wrong checksum"),
         (no_stream, "the identity answer has no stream"),
-        (an_error, "NO_HANDLER: what identity?"),
+        (an_error, "ERR 'NO_HANDLER': 'what identity?'"),
         (silence, "no answer to the identity check in 0.2 s"),
     ],
 )

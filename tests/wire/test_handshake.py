@@ -127,7 +127,7 @@ def test_identity_is_proved_by_the_echo() -> None:
         ([*answer(bytes(32))[:2], answer(bytes(32))[3]], "'r' is open"),
         (
             [Frame(FrameType.ERR, 1, meta={"code": "X", "message": "m", "attribution_class": "input"})],
-            "ended with X: m",
+            "ended with ERR 'X': 'm'",
         ),
     ],
 )
