@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from io import FileIO
 from itertools import chain
+from typing import Any
 
 import trio
 
@@ -49,13 +50,36 @@ def find_capability(text: str, served: Sequence[Capability]) -> Capability:
 
 
 def _is_called(capability: Capability, name: str) -> bool:
-    aliases = capability.facts.get("aliases") or ()
-    return name in aliases or capability.urn.tags.get(name) == "*"
+    return name in _aliases(capability) or capability.urn.tags.get(name) == "*"
 
 
 def _short_name(capability: Capability) -> str:
     tags = (name for name, value in capability.urn.tags.items() if value == "*")
-    return next(chain(capability.facts.get("aliases") or (), tags), capability.text)
+    return next(chain(_aliases(capability), tags), capability.text)
+
+
+def _aliases(capability: Capability) -> list[str]:
+    """Return the aliases that can be read: hosts let a cap pass whose facts are odd."""
+    return [alias for alias in _list_of(capability, "aliases") if isinstance(alias, str)]
+
+
+def _argument_media(capability: Capability) -> list[str]:
+    """Return the media URNs of the arguments that can be read."""
+    found = [arg.get("media_urn") for arg in _list_of(capability, "args") if isinstance(arg, dict)]
+    return [text for text in found if isinstance(text, str) and _is_media(text)]
+
+
+def _is_media(text: str) -> bool:
+    try:
+        MediaUrn.parse(text)
+    except UrnError:
+        return False
+    return True
+
+
+def _list_of(capability: Capability, key: str) -> list[Any]:
+    value = capability.facts.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _list(capabilities: Iterable[Capability]) -> str:
@@ -70,7 +94,7 @@ def read_arguments(words: Sequence[str], capability: Capability) -> list[Argumen
     read.
     """
     main = capability.urn.in_media
-    taken = [str(main), *(arg["media_urn"] for arg in capability.facts.get("args") or () if "media_urn" in arg)]
+    taken = [str(main), *_argument_media(capability)]
     if not words and main != _VOID:
         words = ["-"]
     if sum(_split(word, taken)[1] == "-" for word in words) > 1:

@@ -46,6 +46,18 @@ def test_a_name_that_several_have_is_refused() -> None:
         find_capability("chat", SERVED)
 
 
+ODD = [5, True, "x", [5], [None], [[]], {"a": 1}, [{"media_urn": 5}], [{"media_urn": "nonsense"}], [{"sources": 5}]]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_facts_that_cannot_be_read_are_passed_over(odd: object) -> None:
+    capability = _capability(ECHO.text, aliases=odd, args=odd)
+    assert find_capability("echo", (capability,)) == capability
+    with pytest.raises(NotServedError, match="served: echo"):
+        find_capability("ekko", (capability,))
+    assert read_arguments(["media:octets=a"], capability)[0].data == b"a"
+
+
 def test_a_cap_that_is_offered_twice_is_one() -> None:
     assert find_capability("parrot", (*SERVED, ECHO._replace(install_id="other"))) == ECHO
 
