@@ -261,10 +261,11 @@ def _far_rows(name: str, host: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         if install.get("id") == "identity":  # the host's own record
             continue
         stats = install["runtime_stats"]
-        broken = install.get("attachment_error") or {}
+        broken = install.get("attachment_error")
         state = "broken" if broken else "running" if stats.get("running") else "not running"
         state = "gone" if host["state"] == "dead" else state
         counts = (str(stats.get("active_request_count", 0)), "", str(stats.get("restart_count", "")))
         pools = _pools(stats.get("pools") or {})
-        trouble = str(broken.get("message", "")).partition("\n")[0]
+        told = broken.get("message", "") if isinstance(broken, dict) else broken
+        trouble = str(told or "").partition("\n")[0]
         yield (f"{name}: {install.get('id')}", state, str(stats.get("pid") or ""), *counts, pools, trouble)

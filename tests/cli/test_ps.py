@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from capdag.cli.ps import _host_rows, _print, _show
+from capdag.cli.ps import _far_rows, _host_rows, _print, _show
 from capdag.host import CartridgeRecord, HostRuntime, HostSettings
 from capdag.relay import open_switch
 from capdag.transport import local_link_pair
@@ -46,6 +46,13 @@ async def test_what_ran_at_a_host_that_has_gone_is_gone(
 def test_cells_are_escaped_and_cut(capsys: pytest.CaptureFixture[str]) -> None:
     _print(("NAME", "TROUBLE"), [("a\x1b[2J\n", "x" * 1000)])
     assert capsys.readouterr().out == (f"  NAME        TROUBLE\n  a\\x1b[2J\\n  {'x' * 200}…\n")
+
+
+@pytest.mark.parametrize(("error", "told"), [("late", "late"), ({"message": 5}, "5"), ([], ""), ({"kind": "x"}, "")])
+def test_what_a_foreign_host_says_of_a_failure_may_be_anything(error: object, told: str) -> None:
+    host = {"state": "ready", "installed_cartridges": [{"id": "a", "attachment_error": error, "runtime_stats": {}}]}
+    (row,) = _far_rows("far", host)
+    assert (row[1], row[-1]) == ("broken" if error else "not running", told)
 
 
 async def test_pauses_and_pools_are_shown() -> None:
