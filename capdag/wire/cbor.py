@@ -132,17 +132,18 @@ _SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 def _is_plain(value: object) -> bool:
-    """True for what has no undefined and no simple value in it, which decoders let pass."""
-    kind = type(value)
-    if kind is dict:
-        if not _SCALARS.issuperset(map(type, value)):  # type: ignore[call-overload]
+    """True for what has no undefined and no simple value in it, which decoders let pass. Loops are quickest here."""
+    if type(value) is dict:
+        for key in value:
+            if type(key) not in _SCALARS:
+                return False
+        value = value.values()
+    elif type(value) is not list:
+        return type(value) in _SCALARS
+    for item in value:
+        if type(item) not in _SCALARS and not _is_plain(item):
             return False
-        inside = value.values()  # type: ignore[attr-defined]
-    elif kind is list:
-        inside = value
-    else:
-        return kind in _SCALARS
-    return _SCALARS.issuperset(map(type, inside)) or all(map(_is_plain, inside))
+    return True
 
 
 def encode_value(value: Any) -> bytes:
