@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from capdag.errors import CODES, AttributionClass, CapdagError, LocalProtocolError, RemoteProtocolError
+from capdag.errors import AttributionClass, CapdagError, LocalProtocolError, RemoteProtocolError
 from capdag.urn import CapUrn, MediaUrn, UrnError
 from capdag.wire import (
     RESPONSE,
@@ -25,7 +25,7 @@ from capdag.wire import (
     MessageId,
     Received,
     failure_of,
-    is_success,
+    failure_of_end,
     read_log,
 )
 
@@ -152,10 +152,8 @@ class CallCore:
 
     def take_end(self, view: FrameView) -> None:
         """From the main thread: the answer's END. Raises RemoteProtocolError if a stream is still open."""
-        if not is_success(view.meta):
-            code, message = view.meta.get("exit_code"), view.meta.get("message")
-            text = str(message or f"the handler ended with exit_code {code!r}")
-            self._end_with(Failure("HANDLER_ERROR", CODES["HANDLER_ERROR"].attribution, text))
+        if (failure := failure_of_end(view.meta)) is not None:
+            self._end_with(failure)
             return
         self.answers.end()
         self.finish(None)

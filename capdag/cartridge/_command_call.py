@@ -28,7 +28,7 @@ from capdag.wire import (
     credit_frame,
     err_frame,
     failure_of,
-    is_success,
+    failure_of_end,
     policy_frame,
     read_cartridge_hello,
     read_log,
@@ -107,11 +107,9 @@ class CommandCall:
             self._end(view.meta)
 
     def _end(self, meta: Mapping[str, Any]) -> None:
-        if is_success(meta):
+        self.failure = failure_of_end(meta)
+        if self.failure is None:
             self._streams.check_ended()
-        else:
-            message = meta.get("message") or f"the handler ended with exit_code {meta.get('exit_code')!r}"
-            self.failure = Failure("HANDLER_ERROR", AttributionClass.INTERNAL, str(message))
         self.ended = True
 
     def _take_chunk(self, view: FrameView) -> None:

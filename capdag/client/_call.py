@@ -23,7 +23,7 @@ from capdag.wire import (
     InStreams,
     credit_frame,
     failure_of,
-    is_success,
+    failure_of_end,
     read_log,
 )
 
@@ -150,15 +150,13 @@ class Call:
         self._sender.grant(view)
 
     def _take_end(self, view: FrameView) -> None:
-        if is_success(view.meta):
-            self._streams.check_ended()
-            self._rules.end()
-            self._inbox.add(Ended(view.meta))
-            self._finish()
-        else:
-            code = view.meta.get("exit_code")
-            message = view.meta.get("message") or f"the handler ended with exit_code {code!r}"
-            self._fail(Failure("HANDLER_ERROR", CODES["HANDLER_ERROR"].attribution, str(message)))
+        if (failure := failure_of_end(view.meta)) is not None:
+            self._fail(failure)
+            return
+        self._streams.check_ended()
+        self._rules.end()
+        self._inbox.add(Ended(view.meta))
+        self._finish()
 
     def _take_err(self, view: FrameView) -> None:
         self._fail(failure_of(view.meta))

@@ -73,7 +73,8 @@ class Served(NamedTuple):
     def has_one_argument(self) -> bool:
         """True if a stream of its in= is all it needs."""
         args = self.facts.get("args")
-        needed = [arg for arg in (args if isinstance(args, list) else []) if isinstance(arg, dict) and arg.get("required") is True]
+        objects = [arg for arg in args if isinstance(arg, dict)] if isinstance(args, list) else []
+        needed = [arg for arg in objects if arg.get("required") is True]
         return not self.urn.in_media.is_void and len(needed) <= 1 and not any(arg.get("is_sequence") for arg in needed)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from capdag.errors import AttributionClass, RemoteProtocolError, RequestFailedError
+from capdag.errors import CODES, AttributionClass, RemoteProtocolError, RequestFailedError
 
 from .frame import FixedMeta, Frame, FrameType, MessageId, show_value
 
@@ -115,6 +115,15 @@ def is_success(meta: Mapping[str, Any]) -> bool:
     """True if an END says success: exit_code 0. Absent or other is not success."""
     code = meta.get("exit_code")
     return type(code) is int and code == 0
+
+
+def failure_of_end(meta: Mapping[str, Any]) -> Failure | None:
+    """Read an END for its requester: how its request has failed, None if it says success."""
+    if is_success(meta):
+        return None
+    said = f"exit_code {show_value(meta['exit_code'])}" if "exit_code" in meta else "no exit_code"
+    message = _text(meta, "message") or f"the handler ended with {said}"
+    return Failure("HANDLER_ERROR", CODES["HANDLER_ERROR"].attribution, message)
 
 
 class LogRecord(NamedTuple):

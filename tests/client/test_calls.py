@@ -175,7 +175,7 @@ async def test_what_came_before_an_error_is_given_first(kind: LinkKind, clock: M
         ({"exit_code": 3}, "exit_code 3"),
         ({"exit_code": False}, "exit_code False"),
         ({"exit_code": "0"}, "exit_code '0'"),
-        ({}, "exit_code None"),
+        ({}, "no exit_code"),
     ],
 )
 async def test_an_end_that_is_no_success(

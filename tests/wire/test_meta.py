@@ -14,6 +14,7 @@ from capdag.wire import (
     end_frame,
     err_frame,
     failure_of,
+    failure_of_end,
     inspect,
     is_success,
     log_frame,
@@ -65,6 +66,24 @@ def test_progress_is_a_number_from_0_to_1_or_none(progress: object, read: float 
 def test_only_exit_code_zero_is_success(row: dict[str, Any]) -> None:
     code = row["reads"]["exit_code"]
     assert is_success(meta_of(row["name"])) == (code == 0 and code is not False)
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ({"exit_code": 3, "message": "three"}, "three"),
+        ({"exit_code": "0", "message": ["x"]}, "the handler ended with exit_code '0'"),
+        ({"exit_code": b"x" * 1000}, "the handler ended with exit_code b'xxxxx"),
+        ({"message": ""}, "the handler ended with no exit_code"),
+    ],
+)
+def test_an_end_that_says_no_success_is_a_failure(meta: dict[str, Any], message: str) -> None:
+    failure = failure_of_end(meta)
+    assert failure is not None
+    assert (failure.code, failure.attribution) == ("HANDLER_ERROR", "internal")
+    assert failure.message.startswith(message)
+    assert len(failure.message) < 200
+    assert failure_of_end({"exit_code": 0, "message": "done"}) is None
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS.values() if row["name"].startswith("cancel_")], ids=named)
