@@ -7,7 +7,8 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 from capdag.printable import LONGEST_LINE, printable
-from capdag.wire import FrameType, FrameView, MessageId, decode_value, inspect, show_id
+from capdag.wire import FrameType, FrameView, MessageId, decode_value, inspect, show_id, show_value
+from capdag.wire.meta import read_progress
 
 from .file import Closed, Exited, FrameSeen, Record, Unreadable
 from .story import RequestStory, ending
@@ -89,8 +90,10 @@ def _details(view: FrameView, previews: bool) -> Iterator[str]:
 
 
 def _log(meta: Mapping[str, Any]) -> str:
-    progress = meta.get("progress")
-    shown = f" {progress:.0%}" if isinstance(progress, (int, float)) else ""
+    progress = read_progress(meta)
+    shown = f" {progress:.0%}" if progress is not None else ""
+    if not shown and "progress" in meta:  # what its readers take for none
+        shown = f" ({show_value(meta['progress'])})"
     return f"{meta.get('level')}{shown} {meta.get('message') or ''}".rstrip()
 
 

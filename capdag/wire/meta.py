@@ -139,7 +139,7 @@ class LogRecord(NamedTuple):
 _LOG_KEYS = {"level", "message", "progress", "attribution_class"}
 
 
-def _progress(meta: Mapping[str, Any]) -> float | None:
+def read_progress(meta: Mapping[str, Any]) -> float | None:
     """Return how far something is, None if that is not said as a number from 0 to 1: it is never guessed."""
     number = meta.get("progress")
     return float(number) if isinstance(number, (int, float)) and 0 <= number <= 1 else None
@@ -159,7 +159,7 @@ def read_log(meta: Mapping[str, Any]) -> LogRecord:
         raise RemoteProtocolError(
             f"LOG {show_value(level)} has no known attribution_class: {show_value(meta.get('attribution_class'))}"
         )
-    progress = _progress(meta) if level == "progress" else None
+    progress = read_progress(meta) if level == "progress" else None
     extra = {key: value for key, value in meta.items() if key not in _LOG_KEYS}
     return LogRecord(level, message, progress, attribution, extra or None)
 

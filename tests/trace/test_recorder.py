@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -12,10 +13,11 @@ import pytest
 import trio
 
 from capdag.client import Argument
-from capdag.errors import RequestFailedError
+from capdag.errors import AttributionClass, RequestFailedError
 from capdag.host import CartridgeRecord, HostSettings
+from capdag.printable import LONGEST_LINE
 from capdag.trace import Closed, Exited, FrameSeen, Trace, Unreadable, list_records, read_trace, requests_of
-from capdag.wire import FrameType, FrameView, inspect
+from capdag.wire import FrameType, FrameView, LogRecord, encode_frame, inspect, log_frame
 from tests import misbehave
 from tests.cartridge.driver import ECHO_COMMAND, cartridge
 from tests.stack import running_stack
@@ -141,3 +143,17 @@ async def test_a_host_serves_through_recorders_and_their_deaths(tmp_path: Path) 
     assert isinstance(first.records[-1], Exited)
     assert first.records[-1].signal == signal.SIGKILL
     assert [story.end for story in requests_of(second.records)][-1] == "END"
+
+
+def test_words_of_others_are_one_bounded_line_of_a_listing() -> None:
+    logs = [
+        LogRecord("progress", "half\x1b[2J\nforged", 0.5),
+        LogRecord("progress", "more", 7.0),
+        LogRecord("progress", "none", math.nan),
+        LogRecord("warn", "x" * 9000, attribution=AttributionClass.INTERNAL),
+    ]
+    lines = list(list_records([FrameSeen(0.0, "host", encode_frame(log_frame(1, record))) for record in logs]))
+    assert lines[0].endswith(r"progress 50% half\x1b[2J\nforged")
+    assert lines[1].endswith("progress (7.0) more")
+    assert lines[2].endswith("progress (nan) none")
+    assert len(lines[3]) == LONGEST_LINE + 1
