@@ -127,6 +127,7 @@ class CartridgeSide:
             try:
                 record = read_log(view.meta)
             except RemoteProtocolError as error:
+                row.answer.note(view)
                 self._x.drop(view, "protocol_violation", cartridge, "%s", error)
                 return
             if record.level == "progress" and record.progress is None:
