@@ -167,6 +167,10 @@ def _pool_declaration_faults(declared: object) -> Iterator[ManifestFault]:
         if not isinstance(value, dict):
             yield _field(f"{at}.{key} must be a map, not {show_value(value)}")
     for name, caps in pools.items() if isinstance(pools, dict) else ():
+        if name == ALL_POOL or name.startswith("cap:"):
+            yield _field(
+                f"{at}.pools must not name {show_value(name)}: {ALL_POOL!r} and each cap have pools of their own"
+            )
         if not isinstance(caps, list) or not all(isinstance(cap, str) for cap in caps):
             yield _field(f"{at}.pools.{show_value(name)} must be a list of cap URNs, not {show_value(caps)}")
     for name, size in sizes.items() if isinstance(sizes, dict) else ():

@@ -149,6 +149,8 @@ def test_a_cap_that_is_listed_twice_is_told_in_whatever_spelling() -> None:
         (5, "pool_declarations must be a map, not 5"),
         ({"pools": []}, "pool_declarations.pools must be a map, not []"),
         ({"pools": {"gpu": "cap:a"}}, "pool_declarations.pools.'gpu' must be a list of cap URNs, not 'cap:a'"),
+        ({"pools": {"all": []}}, "pool_declarations.pools must not name 'all'"),
+        ({"pools": {"cap:a": []}}, "pool_declarations.pools must not name 'cap:a'"),
         ({"capacities": {"all": "4"}}, "pool_declarations.capacities.'all' must be an integer of at least 0, not '4'"),
     ],
 )
