@@ -12,12 +12,16 @@ import trio
 
 from capdag.client import Argument
 from capdag.errors import CapdagError, ConfigError
+from capdag.printable import printable
 from capdag.relay import Capability
 from capdag.urn import CapUrn, MediaUrn, UrnError
 
 from ._failure import FAILED, CallEndedError
 
 _READ_SIZE = 65_536
+_LONGEST_NAME = 200
+"""Characters of a cap's name that are shown."""
+
 _VOID = MediaUrn.parse("media:void")
 
 
@@ -44,7 +48,9 @@ def find_capability(text: str, served: Sequence[Capability]) -> Capability:
         if len(found) > 1:
             raise ConfigError(f"{text!r} may mean {_list(found)}: give the cap URN")
     if not found:
-        names = dict.fromkeys(_short_name(capability) for capability in served if capability.urn.tags)
+        names = dict.fromkeys(
+            printable(_short_name(capability), _LONGEST_NAME) for capability in served if capability.urn.tags
+        )
         raise NotServedError(f"no cartridge serves {text!r}; served: {', '.join(names) or 'nothing'}")
     return found[0]
 
@@ -83,7 +89,7 @@ def _list_of(capability: Capability, key: str) -> list[Any]:
 
 
 def _list(capabilities: Iterable[Capability]) -> str:
-    return ", ".join(capability.text for capability in capabilities if capability.urn.tags)
+    return ", ".join(printable(capability.text) for capability in capabilities if capability.urn.tags)
 
 
 def read_arguments(words: Sequence[str], capability: Capability) -> list[Argument]:

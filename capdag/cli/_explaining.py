@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from capdag.errors import ConfigError
+from capdag.printable import printable
 from capdag.urn import CapTable, CapUrn, UrnError, Verdict, explain_dispatch
 
 from ._candidates import Candidate
@@ -51,18 +52,18 @@ def explain_request(candidates: Sequence[Candidate], request: CapUrn) -> tuple[l
 
 
 def _lines(request: CapUrn, serving: Sequence[Candidate], refused: Sequence[Candidate]) -> Iterator[str]:
-    yield f"request: {request}"
+    yield f"request: {printable(str(request))}"
     yield f"served by {len(serving)} of {len(serving) + len(refused)} caps; nearest first"
     for place, (owner, cap) in enumerate(serving, 1):
         reasons = ", ".join(map(str, explain_dispatch(cap, request)))
-        yield f"\n{place:3}. {owner}"
-        yield f"     {cap}"
-        yield f"     let in by {reasons or 'a request that asks nothing'}"
+        yield f"\n{place:3}. {printable(owner)}"
+        yield f"     {printable(str(cap))}"
+        yield f"     let in by {printable(reasons) or 'a request that asks nothing'}"
         yield f"     {_standing(cap, request)}"
     for (owner, cap), faults in _nearest_first(request, refused):
-        yield f"\n  -  {owner}"
-        yield f"     {cap}"
-        yield f"     kept out by {', '.join(map(str, faults))}"
+        yield f"\n  -  {printable(owner)}"
+        yield f"     {printable(str(cap))}"
+        yield f"     kept out by {printable(', '.join(map(str, faults)))}"
 
 
 def _nearest_first(request: CapUrn, refused: Sequence[Candidate]) -> list[tuple[Candidate, list[Verdict]]]:

@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from capdag.host import CartridgeRecord, HostRuntime, State
+from capdag.printable import paragraph
 
 SLOW = 3.0
 """Seconds after which nobody waits any more for a cartridge that has not told its caps, and it is named."""
@@ -47,7 +48,7 @@ def failures(host: HostRuntime) -> list[str]:
     for cartridge in host.snapshot()["cartridges"]:
         trouble: str | None = cartridge["trouble"]
         if trouble and not cartridge["caps"]:
-            found.append(trouble.partition(": ")[2] if cartridge["pause"] else trouble)
+            found.append(paragraph(trouble.partition(": ")[2] if cartridge["pause"] else trouble))
     return found
 
 

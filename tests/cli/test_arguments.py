@@ -58,6 +58,14 @@ def test_facts_that_cannot_be_read_are_passed_over(odd: object) -> None:
     assert read_arguments(["media:octets=a"], capability)[0].data == b"a"
 
 
+def test_names_of_caps_are_one_bounded_line() -> None:
+    capability = _capability(ECHO.text, aliases=["a\x1b[2J\nError: forged" + "x" * 1000])
+    with pytest.raises(NotServedError) as caught:
+        find_capability("ekko", (capability,))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
 def test_a_cap_that_is_offered_twice_is_one() -> None:
     assert find_capability("parrot", (*SERVED, ECHO._replace(install_id="other"))) == ECHO
 
