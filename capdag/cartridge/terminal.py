@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from io import IncrementalNewlineDecoder
 from itertools import islice
 from typing import Any, TextIO
+from unicodedata import east_asian_width
 
 from capdag.errors import AttributionClass, RequestFailedError, Retry, facts_of
 from capdag.printable import LONGEST_LINE, paragraph, printable, printable_json
@@ -160,7 +161,7 @@ class Sidelines:
             bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
             line = f"[{bar}] {record.progress:4.0%} {_in_one_line(record.message)}"
             # A line that wraps could not be taken away.
-            self._stream.write(_ERASE_LINE + line[: shutil.get_terminal_size().columns - 1])
+            self._stream.write(_ERASE_LINE + _cut(line, shutil.get_terminal_size().columns - 1))
             self._bar_shown = True
         elif record.progress >= 1.0 or self._clock() >= self._next_line_at:
             self._next_line_at = self._clock() + _BETWEEN_LINES
@@ -194,6 +195,15 @@ class Sidelines:
         """Take the bar away for good, and say how many messages were not shown."""
         self.clear()
         self._tell_unshown()
+
+
+def _cut(line: str, columns: int) -> str:
+    """Return as much of a line as fits; Chinese letters and the like take two columns."""
+    for end, letter in enumerate(line):
+        columns -= 2 if east_asian_width(letter) in "WF" else 1
+        if columns < 0:
+            return line[:end]
+    return line
 
 
 def _in_one_line(message: str) -> str:

@@ -63,6 +63,8 @@ def test_a_terminal_has_a_bar_that_is_taken_away_for_other_words(monkeypatch: py
     assert stream.getvalue().endswith("half\r\x1b[Kwarn: careful\n")
     sidelines.show(LogRecord("progress", "long\nand " * 20, 0.5))
     assert stream.getvalue().split("\x1b[K")[-1] == "[###############---------------]  50% long and long and lon"
+    sidelines.show(LogRecord("progress", "\u5c71" * 40, 0.5))
+    assert stream.getvalue().split("\x1b[K")[-1] == "[###############---------------]  50% " + "\u5c71" * 10
     sidelines.clear()
     before = stream.getvalue()
     sidelines.clear()
