@@ -85,4 +85,4 @@ class Handshake:
         refused = next((fault.text for fault in faults if fault.is_fatal), None)
         if refused is not None:
             raise RemoteProtocolError(refused)
-        return [fault.text for fault in faults] + pool_faults(manifest, hello.pools)
+        return [fault.text for fault in faults] + [f"HELLO: {fault}" for fault in pool_faults(manifest, hello.pools)]

@@ -22,6 +22,7 @@ from capdag.wire import (
     view_of,
 )
 from capdag.wire.heartbeats import PROBES_A_SECOND, Beat, Probes, read_report
+from capdag.wire.manifest_rules import pool_faults
 
 from .cartridge import Cartridge, Port
 from .endings import Endings
@@ -240,18 +241,18 @@ class Health:
     def _report(self, cartridge: Cartridge, view: FrameView) -> None:
         cartridge.beat_at_unix = self._x.wall_clock()
         cartridge.reported, faults = read_report(view.meta)
-        for fault in faults:
-            if cartridge.told.is_news(f"reply {fault.partition(' ')[0]}"):
-                log.warning("cartridge %r, in heartbeat replies: %s", cartridge.id, fault)
-        if "pools" not in view.meta:
-            return
         try:
-            cartridge.pools = read_pools(view.meta["pools"])
+            if "pools" in view.meta:
+                cartridge.pools = read_pools(view.meta["pools"])
+                faults += pool_faults(cartridge.manifest, cartridge.pools) if cartridge.manifest is not None else []
         except RemoteProtocolError as error:
             cartridge.muted = True
             text = f"cartridge {cartridge.id!r} sent a heartbeat reply with bad pools: {error}"
             assert cartridge.port is not None
             cartridge.port.kill(Failure("PROTOCOL_VIOLATION", AttributionClass.INTERNAL, text))
+        for fault in faults:
+            if cartridge.told.is_news(f"reply {fault.partition(' ')[0]}"):
+                log.warning("cartridge %r, in heartbeat replies: %s", cartridge.id, fault)
 
     def _cancel_deadline(self, cartridge: Cartridge) -> float:
         """Return when the process must be killed because a cancelled request does not end."""

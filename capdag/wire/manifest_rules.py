@@ -101,7 +101,7 @@ def manifest_faults(data: bytes) -> list[ManifestFault]:
 
 
 def pool_faults(manifest: Manifest, pools: Collection[str]) -> list[str]:
-    """Return what is wrong with the names of a HELLO's pools."""
+    """Return what is wrong with the names of the pools in a HELLO or in a reply to a heartbeat."""
     declared = manifest.pool_declarations.get("pools")
     shared = declared if isinstance(declared, dict) else ()
     wanted = dict.fromkeys([*(str(cap.urn) for cap in manifest.caps), *shared, ALL_POOL])
@@ -110,7 +110,7 @@ def pool_faults(manifest: Manifest, pools: Collection[str]) -> list[str]:
         return []
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     named = ", ".join(missing[:_NAMED]) + more
-    return [f"pools of HELLO must have one for each cap, each shared pool and {ALL_POOL!r}; there is none for {named}"]
+    return [f"pools must have one for each cap, each shared pool and {ALL_POOL!r}; there is none for {named}"]
 
 
 def _field(text: str, *, is_fatal: bool = False) -> ManifestFault:

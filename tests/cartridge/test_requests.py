@@ -233,7 +233,7 @@ def test_a_req_under_a_live_id_costs_the_first_nothing() -> None:
 
 
 def test_a_heartbeat_with_the_meta_of_a_reply_is_not_answered() -> None:
-    """L44: a host that sends the reply back would be sent another, and so on."""
+    """L45: a host that sends the reply back would be sent another, and so on."""
     with cartridge() as driver:
         driver.attach()
         reply = driver.heartbeat(50)

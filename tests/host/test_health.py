@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -20,11 +21,22 @@ from capdag.host.exchange import Exchange
 from capdag.host.handshake import Handshake, Step
 from capdag.host.health import Health, Heartbeat, Pulse
 from capdag.host.inventory import build_notify
-from capdag.wire import DEFAULT_LIMITS, Failure, Frame, FrameType, MessageId, err_frame, view_of
+from capdag.wire import (
+    DEFAULT_LIMITS,
+    Failure,
+    Frame,
+    FrameType,
+    MessageId,
+    PoolState,
+    err_frame,
+    view_of,
+    write_pools,
+)
 from capdag.wire.blocks import Parcel, single_frames
 from capdag.wire.heartbeats import PROBES_A_SECOND
+from capdag.wire.manifest import read_manifest
 from tests.host.driver import LINKS, QUICK, bench, record
-from tests.misbehave import CAP, GOOD
+from tests.misbehave import CAP, GOOD, manifest
 
 
 def beats(interval: float, timeout: float) -> HostSettings:
@@ -291,6 +303,20 @@ def test_reply_that_says_too_little_heals_and_is_told_once(
     assert len(lines) == 1
     assert lines[0].startswith("cartridge 'cart', in heartbeat replies: ")
     build_notify(ward.exchange, [ward.cartridge])  # nothing of it is passed on
+
+
+def test_pools_that_a_reply_leaves_out_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """H60: they have no bound from here on."""
+    ward = Ward()
+    ward.cartridge.manifest = read_manifest(json.dumps(manifest("cart", [GOOD])).encode())
+    pools = dict.fromkeys(["cap:effect=none", GOOD, "all"], PoolState(2, 2))
+    ward.hear(ward.probe(), {"pools": write_pools(pools)})
+    assert warnings(caplog) == []
+    for _ in range(2):
+        ward.hear(ward.probe(), {"pools": write_pools({"all": PoolState(2, 2)})})
+    (line,) = warnings(caplog)
+    assert line.startswith("cartridge 'cart', in heartbeat replies: pools must have one for each cap")
+    assert line.endswith(f"there is none for 'cap:effect=none', {GOOD!r}")
 
 
 def test_err_for_a_probe_that_asked_for_nothing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
