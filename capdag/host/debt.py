@@ -16,6 +16,9 @@ from .flows import Flow
 UNCREDITED_LIMIT = 256 * 1024
 """Bytes of one request's frames other than CHUNKs and terminals that may wait in the queue of one link."""
 
+LOG_LIMIT = UNCREDITED_LIMIT * 3 // 4
+"""How much of that LOGs may take. They are lost past it; what of the rest finds no room is the end of its request."""
+
 UNBOUNDED = frozenset({FrameType.REQ, FrameType.CHUNK, *TERMINAL_TYPES})
 """Frames that need no such bound: those under credit, and those of which there is one."""
 
@@ -88,7 +91,7 @@ class Backlog:
         self._forget(self._entered - queued)
         key, size = view.id if owner is None else owner, len(view.body)
         total = self._totals.get(key, 0) + size
-        if total > UNCREDITED_LIMIT:
+        if total > (LOG_LIMIT if view.type is FrameType.LOG else UNCREDITED_LIMIT):
             return False
         self._totals[key] = total
         self._turn.append((key, size))

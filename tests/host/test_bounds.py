@@ -10,7 +10,7 @@ import trio
 
 from capdag.errors import AttributionClass, ConfigError
 from capdag.host import HostRuntime, HostSettings
-from capdag.host.debt import UNCREDITED_LIMIT, Backlog, stream_debt
+from capdag.host.debt import LOG_LIMIT, UNCREDITED_LIMIT, Backlog, stream_debt
 from capdag.transport import socket_link
 from capdag.transport.bytelink import READ_SIZE
 from capdag.wire import (
@@ -225,7 +225,7 @@ def test_backlog_counts_what_is_queued_and_not_what_was_sent() -> None:
         before, queue[0] = queue[0], queue[0] + size
         backlog.sent(before)
         count += 1
-    assert count == UNCREDITED_LIMIT // size
+    assert count == LOG_LIMIT // size
     assert backlog.admits(log(b"b" * 16))
     before, queue[0] = queue[0], queue[0] + size
     backlog.sent(before)
@@ -237,6 +237,19 @@ def test_backlog_counts_what_is_queued_and_not_what_was_sent() -> None:
             backlog.sent(before)
     queue[0] = 0
     assert backlog.admits(log(A))
+
+
+def test_logs_leave_room_for_frames_whose_loss_would_end_their_request() -> None:
+    """H43."""
+    backlog = Backlog(lambda: 1)
+    for _ in range(1000):
+        backlog.admits(log(A))
+    assert not backlog.admits(log(A))
+    start = view_of(Frame(FrameType.STREAM_START, A, routing_id=1, stream_id="out", media_urn=f"media:{'x' * 1000}"))
+    admitted = 0
+    while backlog.admits(start):
+        admitted += 1
+    assert admitted >= (UNCREDITED_LIMIT - LOG_LIMIT) // len(start.body) > 50
 
 
 class StalledRelay:
