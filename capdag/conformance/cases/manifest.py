@@ -9,7 +9,7 @@ from capdag.wire.manifest_rules import ManifestRule, manifest_faults
 from .._bench import Bench
 from .._case import CaseFailed, case
 
-_SHOWN = 4
+_SHOWN = 12
 
 
 async def _faultless(bench: Bench, rule: ManifestRule) -> None:
