@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from ._served import ArgFacts, ServedCap
+from .words import path_in, text_of
 
 Facts = Mapping[str, Any]
 
@@ -112,10 +113,10 @@ class _Arg:
             yield self._argument(values=[_item(word) for word in value])
         elif value == "-":
             yield self._argument(fd=STDIN)
-        elif (path := _path_in(value)) is not None:
+        elif (path := path_in(value)) is not None:
             yield self._argument(fd=_open(path))
         else:
-            yield self._argument(values=[_item(value) if self._is_sequence else _text(value).encode()])
+            yield self._argument(values=[_item(value) if self._is_sequence else text_of(value).encode()])
 
     def _left_out(self) -> Iterator[GivenArgument]:
         if self._is_main and self._takes_stdin():
@@ -144,19 +145,11 @@ def _flag(text: str) -> str:
 
 def _item(word: str) -> str | bytes:
     """Return one item of a sequence: a text, or a whole file."""
-    path = _path_in(word)
+    path = path_in(word)
     if path is None:
-        return _text(word)
+        return text_of(word)
     with open(_open(path), "rb") as file:
         return file.read()
-
-
-def _path_in(word: str) -> str | None:
-    return word[1:] if word.startswith("@") and not word.startswith("@@") else None
-
-
-def _text(word: str) -> str:
-    return word.removeprefix("@") if word.startswith("@@") else word
 
 
 if sys.platform == "win32":

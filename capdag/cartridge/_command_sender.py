@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ from capdag.wire import (
 )
 
 from ._command_arguments import STDIN, GivenArgument
+from .words import ItemLines
 
 _READ = 65_536
 _CHUNK_ROOM = 256
@@ -39,8 +39,7 @@ class ArgumentSender:
         self._window = SendWindow(limits.initial_credit)
         self._max_piece = max(1, min(limits.max_chunk, limits.max_frame - PAYLOAD_HEADROOM - _CHUNK_ROOM))
         self._fd = given.fd
-        self._line = b""
-        self._lines = 0
+        self._lines = ItemLines(given.media_urn)
         self._chunks = 0
         self._payloads: deque[bytes] = deque()
         self._add(given.values)
@@ -64,7 +63,7 @@ class ArgumentSender:
         if not data:
             self._close()
         if self._given.is_sequence:
-            self._add(self._items(data))
+            self._add(self._lines.feed(data))
         else:
             self._add([data])
 
@@ -86,25 +85,6 @@ class ArgumentSender:
         if self._fd is not None and self._fd != STDIN:
             os.close(self._fd)
         self._fd = None
-
-    def _items(self, data: bytes) -> Iterator[Any]:
-        """Yield the items of the lines that are now whole; an end of the input ends the last one."""
-        *lines, self._line = (self._line + data).split(b"\n")
-        if not data:
-            lines, self._line = [*lines, self._line], b""
-        for line in lines:
-            self._lines += 1
-            if line.strip():
-                yield self._item(line)
-
-    def _item(self, line: bytes) -> Any:
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"line {self._lines} of {self._given.media_urn} is not JSON: {error}; this argument is a sequence and"
-                f" has one item a line, not {line[:80].decode(errors='replace')!r}"
-            ) from None
 
     def _add(self, values: Iterable[Any]) -> None:
         make = item_payloads if self._given.is_sequence else scalar_payloads

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from io import FileIO
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
+from capdag.cartridge.words import ItemLines, path_in, text_of
 from capdag.client import Argument
 from capdag.errors import CapdagError, ConfigError
 from capdag.printable import printable
@@ -69,20 +72,6 @@ def _aliases(capability: Capability) -> list[str]:
     return [alias for alias in _list_of(capability, "aliases") if isinstance(alias, str)]
 
 
-def _argument_media(capability: Capability) -> list[str]:
-    """Return the media URNs of the arguments that can be read."""
-    found = [arg.get("media_urn") for arg in _list_of(capability, "args") if isinstance(arg, dict)]
-    return [text for text in found if isinstance(text, str) and _is_media(text)]
-
-
-def _is_media(text: str) -> bool:
-    try:
-        MediaUrn.parse(text)
-    except UrnError:
-        return False
-    return True
-
-
 def _list_of(capability: Capability, key: str) -> list[Any]:
     value = capability.facts.get(key)
     return value if isinstance(value, list) else []
@@ -92,53 +81,130 @@ def _list(capabilities: Iterable[Capability]) -> str:
     return ", ".join(printable(capability.text) for capability in capabilities if capability.urn.tags)
 
 
+class _Taken(NamedTuple):
+    """An argument that a capability takes: the media URN of its stream, and whether it is a sequence; None if the
+    manifest does not say."""
+
+    media_urn: str
+    is_sequence: bool | None
+
+
+def _taken_by(capability: Capability) -> dict[MediaUrn, _Taken]:
+    """Return the arguments that can be read, by each media URN that means one; the main input's is the first."""
+    main = capability.urn.in_media
+    taken = {main: _Taken(str(main), None)}
+    for facts in _list_of(capability, "args"):
+        if isinstance(facts, dict) and (names := _names_of(facts)):
+            # As in command mode, the stream is what the stdin source says; it is the last name.
+            taken |= dict.fromkeys(names, _Taken(list(names.values())[-1], facts.get("is_sequence") is True))
+    return taken
+
+
+def _names_of(facts: Mapping[str, Any]) -> dict[MediaUrn, str]:
+    """Return the media URNs that mean an argument, and how each is written."""
+    sources = facts.get("sources")
+    named = [source.get("stdin") for source in sources if isinstance(source, dict)] if isinstance(sources, list) else []
+    names: dict[MediaUrn, str] = {}
+    for text in (facts.get("media_urn"), *named):
+        with suppress(UrnError):
+            if isinstance(text, str):
+                names[MediaUrn.parse(text)] = text
+    return names
+
+
 def read_arguments(words: Sequence[str], capability: Capability) -> list[Argument]:
     """Return the arguments that `words` give, each MEDIA=VALUE or, for the main input, VALUE.
 
-    VALUE is `-` for stdin, `@FILE` for a file, or the text itself. Without words the main input is stdin, if there is
-    a main input. Raises ConfigError for a media URN that the capability does not take and for a file that cannot be
-    read.
+    VALUE is `-` for stdin, `@FILE` for a file, or the text itself. Of an argument that the manifest says is a sequence
+    stdin and files have a line of JSON an item and a text is one; its words are taken in their order. Without words
+    the main input is stdin, if there is a main input. Raises ConfigError for a media URN that the capability does not
+    take, for a value given twice, and for a file that cannot be read.
     """
     main = capability.urn.in_media
-    taken = [str(main), *_argument_media(capability)]
+    taken = _taken_by(capability)
     if not words and main != _VOID:
         words = ["-"]
-    if sum(_split(word, taken)[1] == "-" for word in words) > 1:
+    given = [_split(word, main, taken) for word in words]
+    if sum(value == "-" for _, value in given) > 1:
         raise ConfigError("stdin can be the value of one argument only")
-    return [Argument(media, _open(value)) for media, value in (_split(word, taken) for word in words)]
+    _check_once([argument.media_urn for argument, _ in given if argument.is_sequence is False])
+    items: defaultdict[str, list[str]] = defaultdict(list)
+    for argument, value in given:
+        if argument.is_sequence:
+            items[argument.media_urn].append(value)
+    found: list[Argument] = []
+    for argument, value in given:
+        if not argument.is_sequence:
+            found.append(Argument(argument.media_urn, _scalar(value)))
+        elif argument.media_urn in items:
+            found.append(
+                Argument(argument.media_urn, _sequence(argument.media_urn, items.pop(argument.media_urn)), True)
+            )
+    return found
 
 
-def _split(word: str, taken: Sequence[str]) -> tuple[str, str]:
+def _check_once(media: Sequence[str]) -> None:
+    for text, count in Counter(media).items():
+        if count > 1:
+            raise ConfigError(f"--arg {text} is given {count} times; it is no sequence and has one value")
+
+
+def _split(word: str, main: MediaUrn, taken: Mapping[MediaUrn, _Taken]) -> tuple[_Taken, str]:
     """Split MEDIA=VALUE. Both may hold `=`: the longest MEDIA that the capability takes is meant."""
     if not word.startswith("media:"):
-        return taken[0], word
-    wanted = {MediaUrn.parse(text): text for text in taken}
+        return taken[main], word
     for end in (position for position in reversed(range(len(word))) if word[position] == "="):
         try:
             media = MediaUrn.parse(word[:end])
         except UrnError:
             continue
-        if media in wanted:
-            return wanted[media], word[end + 1 :]
-    raise ConfigError(f"--arg {word!r}: write MEDIA=VALUE with one of {', '.join(dict.fromkeys(taken))}")
+        if media in taken:
+            return taken[media], word[end + 1 :]
+    raise ConfigError(f"--arg {word!r}: write MEDIA=VALUE with one of {', '.join(map(str, taken))}")
 
 
-def _open(value: str) -> bytes | AsyncIterator[bytes]:
-    """Return the value, or what reads it as it comes. Raises ConfigError for a file that cannot be read."""
-    if value != "-" and not value.startswith("@"):
-        return value.encode()
-    if value == "-" and not sys.stdin:  # None in a process that was started without
+def _scalar(value: str) -> bytes | AsyncIterator[bytes]:
+    """Return the value, or what reads it as it comes."""
+    source = _open(value)
+    return source.encode() if isinstance(source, str) else _pieces(source)
+
+
+def _sequence(media_urn: str, values: Sequence[str]) -> AsyncIterator[Any]:
+    """Return the items of all values."""
+    return _items(media_urn, [_open(value) for value in values])
+
+
+def _open(value: str) -> str | FileIO:
+    """Return a text, or the file that a value names. Raises ConfigError for a file that cannot be read."""
+    path = path_in(value)
+    if value != "-" and path is None:
+        return text_of(value)
+    if path is None and not sys.stdin:  # None in a process that was started without
         raise CallEndedError("stdin is closed: give the input with --arg, or redirect stdin", FAILED)
     try:
         # Unbuffered: a thread that is left waiting in a read must not hold a lock that the interpreter's end needs.
-        if value == "-":
-            return _pieces(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
-        return _pieces(open(value[1:], "rb", buffering=0))
+        if path is None:
+            return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+        return open(path, "rb", buffering=0)
     except OSError as error:
-        raise ConfigError(f"cannot read {value[1:] or 'stdin'}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {path or 'stdin'}: {error.strerror}") from None
 
 
-async def _pieces(file: FileIO) -> AsyncIterator[bytes]:
+async def _items(media_urn: str, sources: Sequence[str | FileIO]) -> AsyncIterator[Any]:
+    for source in sources:
+        if isinstance(source, str):
+            yield source
+            continue
+        lines = ItemLines(media_urn)
+        async with aclosing(_pieces(source)) as pieces:
+            async for piece in pieces:
+                for item in lines.feed(piece):
+                    yield item
+        for item in lines.feed(b""):
+            yield item
+
+
+async def _pieces(file: FileIO) -> AsyncGenerator[bytes, None]:
     """Yield a file as it comes. A thread that still waits for input when the call ends is left behind."""
     with file:
         while piece := await trio.to_thread.run_sync(_read, file, abandon_on_cancel=True):

@@ -16,7 +16,8 @@ from ._options import config_option, log_option, log_to_stderr, roster_options, 
     "words",
     multiple=True,
     metavar="MEDIA=VALUE",
-    help="An argument: VALUE is - for stdin, @FILE for a file, or text. MEDIA= may be left out for the main input.",
+    help="An argument: VALUE is - for stdin, @FILE for a file, or text (@@ stands for @). MEDIA= may be left out for "
+    "the main input. Of a sequence each text is an item, each line of a file an item in JSON; it may be given again.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every value as a line of JSON that says where it belongs.")
 @config_option

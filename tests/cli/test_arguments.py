@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from capdag.cli._arguments import NotServedError, find_capability, read_arguments
+from capdag.client import Argument
 from capdag.errors import ConfigError
 from capdag.relay import Capability
 from capdag.urn import CapUrn
@@ -108,6 +110,52 @@ async def test_stdin_is_the_main_input_when_nothing_is_given(tmp_path: Path, mon
             (argument,) = read_arguments(words, ECHO)
             assert not isinstance(argument.data, bytes)
             assert b"".join([piece async for piece in argument.data]) == b"from stdin"
+
+
+JOIN = _capability(
+    "cap:in=media:glue;join;out=media:joined",
+    args=[
+        {"media_urn": "media:glue", "name": "glue", "sources": [{"stdin": "media:glue"}]},
+        {"media_urn": "media:words", "sources": [{"stdin": "media:list;word"}], "is_sequence": True},
+    ],
+)
+
+
+async def _items(argument: Argument) -> list[Any]:
+    assert argument.is_sequence
+    assert not isinstance(argument.data, bytes)
+    return [item async for item in argument.data]
+
+
+async def test_a_sequence_has_a_line_of_json_or_a_text_an_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "words"
+    file.write_text('"a"\n\n{"b": 1}\n' + json.dumps("c" * 70_000))
+    words = [f"media:list;word=@{file}", "glue", "media:words=@@d", "media:word;list=-"]
+    with file.open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        listed, glue = read_arguments(words, JOIN)
+        assert glue == Argument("media:glue", b"glue")
+        assert listed.media_urn == "media:list;word"
+        held = ["a", {"b": 1}, "c" * 70_000]
+        assert await _items(listed) == [*held, "@d", *held]
+
+
+async def test_a_line_that_is_no_item_is_named(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text('"a"\nb\n')
+    (listed,) = read_arguments([f"media:words=@{tmp_path / 'words'}"], JOIN)
+    with pytest.raises(ConfigError, match=r"line 2 of media:list;word is not JSON: .* not 'b'"):
+        await _items(listed)
+
+
+def test_what_the_manifest_does_not_describe_goes_as_it_is_given() -> None:
+    given = read_arguments(["media:octets=a", "b"], _capability(ECHO.text, args=[{"name": "x"}]))
+    assert given == [Argument("media:octets", b"a"), Argument("media:octets", b"b")]
+
+
+def test_a_scalar_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_arguments(["a", "media:words=x", "media:words=y", "media:glue=b"], JOIN)
+    assert str(caught.value) == "--arg media:glue is given 2 times; it is no sequence and has one value"
 
 
 def test_a_capability_without_input_takes_nothing() -> None:

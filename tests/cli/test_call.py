@@ -18,6 +18,7 @@ from tests.cli.upper import UPPER
 
 COMMAND = shlex.join([sys.executable, str(Path(__file__).with_name("upper.py"))])
 HOSTILE = shlex.join([sys.executable, str(Path(__file__).with_name("hostile.py"))])
+STUB = shlex.join([sys.executable, "-m", "capdag.cartridge", "tests.cartridge.command_stub"])
 PATTERN = bytes(range(256)) * 4096
 
 
@@ -39,6 +40,13 @@ def test_a_file_is_an_argument(tmp_path: Path) -> None:
     file.write_bytes(PATTERN)
     done = capdag(tmp_path / "run", "call", "echo", "--arg", f"media:octets=@{file}", data=b"not read")
     assert (done.returncode, done.stdout, done.stderr) == (0, PATTERN, b"")
+
+
+def test_a_sequence_is_sent_item_by_item(tmp_path: Path) -> None:
+    done = capdag(tmp_path / "run", "call", "sum", "--cartridge", STUB, "--arg", "-", "--arg", "@no/such", data=b"1")
+    assert (done.returncode, done.stdout) == (2, b"")
+    done = capdag(tmp_path / "run", "call", "sum", "--cartridge", STUB, data=b"1\n\n2.5\n3")
+    assert (done.returncode, done.stdout) == (0, b"6.5\n"), done.stderr
 
 
 def test_items_are_lines_of_json_and_progress_goes_to_stderr(tmp_path: Path) -> None:
