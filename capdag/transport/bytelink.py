@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from time import perf_counter
 
 import trio
 
@@ -14,8 +15,12 @@ from capdag.wire.blocks import BlockReader, Parcel, single_frames, write_parcels
 from .links import Receiver, RunReceiver
 from .outbox import ByteQueue
 
-READ_SIZE = 65_536
-"""One read. Larger reads make the allocator map and unmap memory each time."""
+READ_SIZE, LEAST_READ = 65_536, 4096
+"""One read, at most and at least. Larger reads make the allocator map and unmap memory each time."""
+
+TURN = 0.002
+"""Seconds that one link's frames may take before those of others have their turn. Thousands of the smallest frames are
+in a full read: who floods a link with them gets smaller ones."""
 
 
 class LinkEnd(Enum):
@@ -31,7 +36,7 @@ class ByteLink:
     """Frames in and out of a byte stream. Subclasses read it, and own what `outbox` writes to.
 
     `violation` holds the error that ended the link, if the peer broke a rule. `heard` is set once a frame has come,
-    `reads` counts the reads that brought some.
+    `reads` counts the reads that brought some, `read_size` is how much to ask for next.
     """
 
     def __init__(self, name: str, outbox: ByteQueue, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -39,6 +44,7 @@ class ByteLink:
         self.violation: RemoteProtocolError | None = None
         self.heard = trio.Event()
         self.reads = 0
+        self.read_size = READ_SIZE
         self._reader = BlockReader(limits.max_frame)
         self._max_frame = limits.max_frame
         self._outbox = outbox
@@ -136,6 +142,7 @@ class ByteLink:
 
     def _take(self, data: bytes) -> None:
         """Deliver the frames that are whole with the bytes of one read."""
+        began = perf_counter()
         parcels: list[Parcel] = []
         try:
             self._reader.feed(data, parcels)
@@ -149,6 +156,14 @@ class ByteLink:
             self._deliver(parcels)
         if self.violation is not None:
             self._finish(LinkEnd.VIOLATION, str(self.violation))
+        self._adapt(perf_counter() - began)
+
+    def _adapt(self, seconds: float) -> None:
+        """Choose the size of the next read by what the frames of this one took."""
+        if seconds > TURN:
+            self.read_size = max(self.read_size // 2, LEAST_READ)
+        elif self.read_size < READ_SIZE and seconds < TURN / 4:
+            self.read_size *= 2
 
     def _take_eof(self) -> None:
         try:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from time import perf_counter
 
 import trio
 
 from capdag.wire import DEFAULT_LIMITS, Limits
 
-from .bytelink import READ_SIZE, ByteLink, LinkEnd
+from .bytelink import READ_SIZE, TURN, ByteLink, LinkEnd
 from .outbox import Outbox
-
-_READS_A_TURN = 8
-"""Full reads made of one descriptor before the others have their turn."""
 
 _LAST_READS = 64
 """Reads made of a descriptor whose process has ended: more than a pipe holds, bounded if a grandchild writes on."""
@@ -56,11 +54,12 @@ class FdLink(ByteLink):
     async def _read(self) -> None:
         while self._end is None:
             await trio.lowlevel.wait_readable(self._read_fd)
+            until = perf_counter() + TURN
+            size = read = 0
             # After a short read there is nothing more: no look is needed to know that.
-            for _ in range(_READS_A_TURN):
-                size = self._reader.missing or READ_SIZE
-                if self._read_once(size) < size or self._end is not None:
-                    break
+            while read == size and self._end is None and (not size or perf_counter() < until):
+                size = self._reader.missing or self.read_size
+                read = self._read_once(size)
 
     def drain(self) -> None:
         """Read and deliver what already lies in the descriptor, without waiting: an END may be there."""

@@ -8,7 +8,7 @@ import trio
 
 from capdag.wire import DEFAULT_LIMITS, Limits
 
-from .bytelink import READ_SIZE, ByteLink, LinkEnd
+from .bytelink import ByteLink, LinkEnd
 from .outbox import StreamOutbox
 from .tls import in_words
 
@@ -54,7 +54,7 @@ class StreamLink(ByteLink):
     async def _read_frames(self) -> None:
         while self._end is None:
             try:
-                data = await self._stream.receive_some(READ_SIZE)
+                data = await self._stream.receive_some(self.read_size)
             except trio.BrokenResourceError as error:
                 self._finish(LinkEnd.BROKEN, f"reading failed: {in_words(error.__cause__ or error)}")
                 return
