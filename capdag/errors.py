@@ -64,6 +64,7 @@ CODES: Mapping[str, CodeFacts] = {
     "CARTRIDGE_RETIRED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "cartridge_retired", _R.NOW),
     "MASTER_DIED": CodeFacts(_A.ENVIRONMENT, 502, "server_error", "master_died", _R.NOW),
     "OOM_KILLED": CodeFacts(_A.RESOURCE, 502, "server_error", "oom_killed", _R.NOW),
+    "ANSWER_TOO_LARGE": CodeFacts(_A.RESOURCE, 502, "server_error", "answer_too_large", _R.NO),
     "HANDLER_ERROR": CodeFacts(_A.INTERNAL, 502, "server_error", "handler_error", _R.NO),
     "PROTOCOL_ERROR": CodeFacts(_A.INTERNAL, 502, "server_error", "protocol_error", _R.NO),
     "PROTOCOL_VIOLATION": CodeFacts(_A.INTERNAL, 502, "server_error", "protocol_violation", _R.NO),

@@ -39,8 +39,10 @@ sender's may be less than half of ours."""
 class Call:
     """A running call. Made by `Client.call`; its methods are for one task at a time."""
 
-    def __init__(self, arguments: Sequence[Argument]) -> None:
+    def __init__(self, arguments: Sequence[Argument], answer_limit: int | None = None) -> None:
         self._arguments = arguments
+        self._answer_limit = math.inf if answer_limit is None else answer_limit
+        self._answer_size = 0
         self._admitted = trio.Event()
         self._inbox = Inbox()
         self._news = trio.Event()
@@ -112,9 +114,17 @@ class Call:
                 break
             try:
                 _TAKE[view.type](self, view)
+                self._count(len(view.body))
             except RemoteProtocolError as error:
                 self.cancel(CancelReason(error.code, CODES[error.code].attribution, str(error)))
         self._news.set()
+
+    def _count(self, size: int) -> None:
+        """Count a frame of the answer, and end the call if that makes it larger than its caller can hold."""
+        self._answer_size += size
+        if self._answer_size > self._answer_limit:
+            why = f"the answer is over {self._answer_limit:,} bytes: ask for less, stream it, or raise answer_limit"
+            self.cancel(CancelReason("ANSWER_TOO_LARGE", CODES["ANSWER_TOO_LARGE"].attribution, why))
 
     # What comes
 

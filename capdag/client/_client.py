@@ -12,6 +12,9 @@ from ._answer import Answer
 from ._call import Call
 from ._events import Argument
 
+ANSWER_LIMIT = 64 * 1024 * 1024
+"""Bytes of frames that an answer may have which is gathered, unless its caller says otherwise."""
+
 
 class Client:
     """Calls capabilities that hosts of `switch` serve."""
@@ -29,16 +32,25 @@ class Client:
 
     @asynccontextmanager
     async def call(
-        self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None, *, caller: str = ""
+        self,
+        cap: str,
+        arguments: Sequence[Argument] = (),
+        preferred: str | None = None,
+        *,
+        caller: str = "",
+        answer_limit: int | None = None,
     ) -> AsyncIterator[Call]:
         """Call `cap`; the arguments are sent while the block runs.
 
         `preferred` names what is chosen if it may serve: a cap, a host, or an installed cartridge by its id. A call
         that finds no room waits in line, where callers take turns by the key `caller`; `Logged` tells its position.
+        An answer whose frames have more than `answer_limit` bytes is cancelled, and the call fails with
+        ANSWER_TOO_LARGE: that is for callers who gather it. Without one, credit alone bounds what is held.
+
         Leaving the block before the end sends CANCEL at once, also when the block is cancelled. Raises
         RequestFailedError if no host takes the request, and whatever an argument's own iterable raises.
         """
-        call = Call(arguments)
+        call = Call(arguments, answer_limit)
         async with background() as nursery:
             call.start(self._switch.open_request(cap, call.deliver, preferred, caller=caller, admitted=call.admitted))
             try:
@@ -48,11 +60,17 @@ class Client:
                 call.cancel()
 
     async def collect(
-        self, cap: str, arguments: Sequence[Argument] = (), preferred: str | None = None, *, caller: str = ""
+        self,
+        cap: str,
+        arguments: Sequence[Argument] = (),
+        preferred: str | None = None,
+        *,
+        caller: str = "",
+        answer_limit: int | None = ANSWER_LIMIT,
     ) -> Answer:
-        """Call `cap` and return the whole answer. Raises RequestFailedError."""
+        """Call `cap` and return the whole answer. Raises RequestFailedError, for one over `answer_limit` bytes too."""
         answer = Answer()
-        async with self.call(cap, arguments, preferred, caller=caller) as call:
+        async with self.call(cap, arguments, preferred, caller=caller, answer_limit=answer_limit) as call:
             async for batch in call.batches():
                 for event in batch:
                     answer.add(event)

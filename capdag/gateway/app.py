@@ -15,6 +15,7 @@ from werkzeug.routing import MapAdapter
 from capdag.client import Client
 from capdag.errors import CapdagError, RequestFailedError
 
+from .arrival import BodyRoom
 from .bodies import read_chat, read_completion
 from .catalogue import find_model, list_models
 from .connection import GatewayConnection, GatewayRequest
@@ -72,9 +73,10 @@ class Gateway(QuartTrio):
         self._admin = admin
         self._readiness = readiness
         self._inference = Inference(client, settings)
+        self.body_room = BodyRoom(settings.body_limit, settings.bodies_limit)
         self.url_map.merge_slashes = False
         self.config.update(
-            MAX_CONTENT_LENGTH=settings.body_limit,
+            BODY_ROOM=self.body_room,
             RESPONSE_TIMEOUT=None,
             PROVIDE_AUTOMATIC_OPTIONS=False,
         )

@@ -15,65 +15,9 @@ from quart.wrappers import Response
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers import TrioRequest
 
-from .errors import ApiError
+from .arrival import Arrival, BodyRoom
 
 log = logging.getLogger("capdag.gateway.access")
-
-_LINGER = 2.0
-"""Seconds that a client has for sending the rest of a body which has been refused."""
-
-
-class Arrival:
-    """The body of a request as it arrives, held up to a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._data = bytearray()
-        self._size = 0
-        self._usable = trio.Event()
-        self._finished = trio.Event()
-
-    def expect(self, announced: int | None) -> None:
-        """Note the size that the head announces."""
-        if announced is not None and announced > self._limit:
-            self._size = announced
-            self._usable.set()
-
-    def take(self, data: bytes, more: bool) -> None:
-        """Take the next piece. What is over the limit is dropped."""
-        if self._size + len(data) <= self._limit:
-            self._data += data
-        self._size += len(data)
-        if not more:
-            self._finished.set()
-        if not more or self._size > self._limit:
-            self._usable.set()
-
-    async def whole(self, deadline: float) -> bytes:
-        """Return the whole body. Raises ApiError: 413 over the limit, 408 if it has not come in `deadline` seconds."""
-        with trio.move_on_after(deadline):
-            await self._usable.wait()
-        if self._size > self._limit:
-            raise ApiError(
-                413,
-                "request_too_large",
-                f"the body is over {self._limit:,} bytes: send less, or raise body_limit of [gateway]",
-            )
-        if not self._usable.is_set():
-            raise ApiError(
-                408, "request_timeout", f"the body did not arrive in {deadline:g} s: send it again", retry=None
-            )
-        return bytes(self._data)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the client has sent all."""
-        return self._finished.is_set()
-
-    async def finish(self) -> None:
-        """Let the client finish sending: closing before resets the connection, and it may lose the reply."""
-        with trio.move_on_after(_LINGER):
-            await self._finished.wait()
 
 
 class Reply:
@@ -135,13 +79,14 @@ class GatewayConnection(TrioASGIHTTPConnection):
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         began = time.perf_counter()
-        arrival = Arrival(self.app.config["MAX_CONTENT_LENGTH"])
+        room: BodyRoom = self.app.config["BODY_ROOM"]
+        arrival = Arrival(room)
         reply = Reply(send, arrival, f"req_{uuid4().hex}")
         request = self._create_request_from_scope(send)
         assert isinstance(request, GatewayRequest)
         request.arrival, request.reply = arrival, reply
-        arrival.expect(request.content_length)
         try:
+            arrival.expect(request.content_length)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._receive, arrival, receive, nursery.cancel_scope)
                 response = await self.app.handle_request(request)
@@ -151,6 +96,7 @@ class GatewayConnection(TrioASGIHTTPConnection):
                     await reply.finish(await response.get_data(as_text=False))
                 nursery.cancel_scope.cancel()
         finally:
+            arrival.release()
             self._log(reply, time.perf_counter() - began)
 
     async def _receive(self, arrival: Arrival, receive: ASGIReceiveCallable, serving: trio.CancelScope) -> None:

@@ -15,6 +15,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from .arrival import BodyRoom
 from .errors import ApiError
 from .listener import HttpStream
 
@@ -32,11 +33,11 @@ class Http11Connection(TCPServer):
         context: WorkerContext,
         state: ConnectionState,
         stream: HttpStream,
-        body_limit: int,
+        body_room: BodyRoom,
     ) -> None:
         # The annotation names TLS streams; without TLS no more is asked of a stream than ours has.
         super().__init__(app, config, context, state, stream)  # type: ignore[arg-type]
-        self._body_limit = body_limit
+        self._body_room = body_room
 
     async def run(self) -> None:
         """Serve the connection."""
@@ -49,7 +50,7 @@ class Http11Connection(TCPServer):
                     self.app, self.config, self.context, tasks, ConnectionState(self.state), False, client, server,
                     self.protocol_send,
                 )  # fmt: skip
-                self.protocol.body_limit = self._body_limit
+                self.protocol.body_room = self._body_room
                 await self.idle_task.restart(tasks, self._idle_timeout)
                 await self._read_data()
         except OSError:
@@ -72,8 +73,8 @@ class _Http11(H11Protocol):
     """Offers of HTTP/2 and WebSockets are passed over, as HTTP allows: they would go around what guards HTTP/1.1,
     the check of the Host header and the abort that marks a broken stream."""
 
-    body_limit: int
-    """Largest body, in bytes, that a client is told to go on with."""
+    body_room: BodyRoom
+    """Whether a body has room: else its client is not told to go on with it."""
 
     async def _check_protocol(self, event: h11.Request) -> None:
         """Take the request for what it is."""
@@ -85,8 +86,8 @@ class _Http11(H11Protocol):
             await self._refuse(_invalid(400, "it has both Content-Length and Transfer-Encoding: send one of them"))
             await self.send(Closed())
             return
-        if int(framing.get(b"content-length", 0)) > self.body_limit:
-            # The application will say that it is too much, and that is to come in place of 100 Continue.
+        if self.body_room.refusal(int(framing.get(b"content-length", 0))) is not None:
+            # The application will say that it has no room, and that is to come in place of 100 Continue.
             assert isinstance(self.connection, h11.Connection)
             self.connection.client_is_waiting_for_100_continue = False
         kept = [(name, value) for name, value in request.headers if name != b"upgrade"]

@@ -71,13 +71,15 @@ class Inference:
             check_abilities(capabilities, cap, model, asked.abilities)
         heading = Heading(f"{endpoint.shape.id_prefix}{uuid4().hex}", int(time.time()), model.id)
         answering: _Streaming | _Collecting
+        limit = None
         if asked.stream:
             rendered = StreamedAnswer(endpoint.shape, heading, asked.choices, include_usage=asked.include_usage)
             answering = _Streaming(rendered, reply, self._settings)
         else:
             answering = _Collecting(WholeAnswer(endpoint.shape, heading, asked.choices))
+            limit = self._settings.answer_limit
         try:
-            return await self._run(answering, cap, Argument(_media_of(endpoint.shape), asked.body), caller)
+            return await self._run(answering, cap, Argument(_media_of(endpoint.shape), asked.body), caller, limit)
         except RequestFailedError as failure:
             error = api_error(failure, started=answering.started)
             if not reply.begun:
@@ -87,10 +89,10 @@ class Inference:
             return None
 
     async def _run(
-        self, answering: _Streaming | _Collecting, cap: str, argument: Argument, caller: str
+        self, answering: _Streaming | _Collecting, cap: str, argument: Argument, caller: str, limit: int | None
     ) -> bytes | None:
         with ungrouped():
-            async with self._client.call(cap, [argument], caller=caller) as call:
+            async with self._client.call(cap, [argument], caller=caller, answer_limit=limit) as call:
                 self._running.add(call)
                 try:
                     return await answering.run(call)

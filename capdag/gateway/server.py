@@ -85,7 +85,7 @@ class _Connections:
         self._app = ASGIWrapper(app)
         self._config = _hypercorn_config(settings)
         self._context = WorkerContext(None)
-        self._body_limit = settings.body_limit
+        self._body_room = app.body_room
         self._open: set[HttpStream] = set()
         self._none_open = trio.Event()
 
@@ -95,7 +95,7 @@ class _Connections:
         self._open.add(stream)
         try:
             await Http11Connection(
-                self._app, self._config, self._context, ConnectionState(state), stream, self._body_limit
+                self._app, self._config, self._context, ConnectionState(state), stream, self._body_room
             )
         except* Exception:
             log.exception("a connection failed; the others go on")

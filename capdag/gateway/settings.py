@@ -27,6 +27,14 @@ class GatewaySettings(NamedTuple):
     body_limit: int = 50 * 1024 * 1024
     """Largest body of a request."""
 
+    bodies_limit: int = 256 * 1024 * 1024
+    """What the bodies over 64 KiB of all requests may have together, from the head of a request to its end: they are
+    held as long."""
+
+    answer_limit: int = 64 * 1024 * 1024
+    """Largest answer that is not streamed, in bytes of its frames (about 90 a token): it is held until it is complete,
+    and a model need not stop."""
+
     drain: float = 4.0
     """At shutdown: how long running requests may go on before they are ended with an error."""
 

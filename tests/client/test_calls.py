@@ -141,6 +141,25 @@ async def test_several_outputs_and_a_collected_answer(kind: LinkKind, clock: Moc
         assert answer.meta == {"exit_code": 0, "progress": 1.0}
 
 
+async def test_an_answer_that_is_gathered_is_bounded(kind: LinkKind, clock: MockClock | None) -> None:
+    async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
+
+        async def serve() -> None:
+            for _ in range(2):
+                answer = await begin(master)
+                master.send(answer.start(), *(answer.chunk(encode_value(b"x" * 1000)) for _ in range(20)))
+                await wait_all_tasks_blocked(0.01)
+                master.send(answer.stream_end(), answer.end())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            whole = await Client(switch).collect(ECHO, answer_limit=100_000)
+            assert len(whole.value) == 20_000
+            with pytest.raises(RequestFailedError, match=r"the answer is over 10,000 bytes: .* raise answer_limit"):
+                await Client(switch).collect(ECHO, answer_limit=10_000)
+        assert (await master.skip_to(FrameType.CANCEL)).meta["code"] == "ANSWER_TOO_LARGE"
+
+
 async def test_an_answer_without_streams(kind: LinkKind, clock: MockClock | None) -> None:
     async with open_switch() as switch, ready(switch, "m0", kind, ECHO) as master:
         async with Client(switch).call(ECHO) as call:
