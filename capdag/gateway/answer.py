@@ -14,6 +14,11 @@ import msgspec
 
 from capdag.errors import AttributionClass, RequestFailedError
 
+from .sse import dump
+
+TOOLS_LIMIT = 16 * 1024 * 1024
+"""Bytes of JSON that the tool calls of one answer may have: they are held to its end, in a stream too."""
+
 _REASONS = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 
@@ -83,6 +88,7 @@ class Answer:
         self._choices = [_Choice() for _ in range(choices)]
         self._fields = fields
         self._tools = tools
+        self._tools_size = 0
         self.usage: dict[str, Any] | None = None
         self.timings: dict[str, Any] | None = None
 
@@ -110,7 +116,7 @@ class Answer:
         if "finish" in event:
             return self._finish(index, choice, event["finish"])
         if "tool" in event and self._tools:
-            return [Delta(index, "tool_calls", [part]) for part in _tool_fragments(choice, event["tool"])]
+            return [Delta(index, "tool_calls", [part]) for part in self._take_tool(choice, event["tool"])]
         return self._take_text(index, choice, event)
 
     def _index_of(self, event: Mapping[str, Any]) -> int:
@@ -118,6 +124,13 @@ class Answer:
         if type(index) is not int or not 0 <= index < len(self._choices):
             raise broken_answer(f"an event is for choice {index!r}; {len(self._choices)} were asked for")
         return index
+
+    def _take_tool(self, choice: _Choice, tool: object) -> list[dict[str, Any]]:
+        fragments = _tool_fragments(choice, tool)
+        self._tools_size += len(dump(fragments))
+        if self._tools_size > TOOLS_LIMIT:
+            raise broken_answer(f"its tool calls are over {TOOLS_LIMIT:,} bytes")
+        return fragments
 
     def _take_text(self, index: int, choice: _Choice, event: Mapping[str, Any]) -> list[Delta]:
         for kind, field in self._fields.items():

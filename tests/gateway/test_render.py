@@ -265,3 +265,14 @@ def test_a_broken_answer_fails_the_request(events: list[Any], words: str) -> Non
 def test_completions_take_text_only() -> None:
     with pytest.raises(RequestFailedError):
         whole({"tool": {"index": 0, "name": "f"}}, STOP, USAGE, shape=COMPLETION)
+
+
+def test_tool_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capdag.gateway.answer.TOOLS_LIMIT", 1000)
+    events = [{"tool": {"index": 0, "name": "f", "arguments": "1" * 300}}] + [
+        {"tool": {"index": 0, "arguments": "2"}}
+    ] * 9
+    assert "222222222" in whole(*events, STOP, USAGE)["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    for render in (streamed, whole):
+        with pytest.raises(RequestFailedError, match="its tool calls are over 1,000 bytes"):
+            render(*events, *events[1:] * 2, STOP, USAGE)
