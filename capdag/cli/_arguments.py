@@ -17,7 +17,7 @@ from capdag.client import Argument
 from capdag.errors import CapdagError, ConfigError
 from capdag.printable import printable
 from capdag.relay import Capability
-from capdag.urn import CapUrn, MediaUrn, UrnError
+from capdag.urn import CapTable, CapUrn, MediaUrn, UrnError
 
 from ._failure import FAILED, CallEndedError
 
@@ -35,7 +35,8 @@ class NotServedError(CapdagError):
 
 
 def find_capability(text: str, served: Sequence[Capability]) -> Capability:
-    """Return what `text` means: a cap URN that it may serve, or a name (an alias or a tag) that only one has.
+    """Return what `text` means: a cap URN that it serves best, as the switch will choose, or a name (an alias or a tag)
+    that only one has.
 
     Raises NotServedError naming what is served, ConfigError for a text that is no URN or a name that is ambiguous.
     """
@@ -44,7 +45,10 @@ def find_capability(text: str, served: Sequence[Capability]) -> Capability:
             wanted = CapUrn.parse(text)
         except UrnError as error:
             raise ConfigError(f"{text!r} is no cap URN: {error}") from None
-        found = [capability for capability in served if capability.urn.is_dispatchable(wanted)]
+        table: CapTable[int] = CapTable()
+        for number, capability in enumerate(served):
+            table.register(capability.urn, number)
+        found = [served[number] for number in table.ranking(wanted)]
     else:
         named = [capability for capability in served if _is_called(capability, text)]
         found = list({capability.text: capability for capability in reversed(named)}.values())[::-1]

@@ -35,6 +35,13 @@ def test_a_capability_is_named_by_urn_alias_or_tag(text: str, found: Capability)
     assert find_capability(text, SERVED) == found
 
 
+def test_of_several_the_one_that_will_be_called_is_described() -> None:
+    near = _capability("cap:echo;in=media:octets;mode=fast;out=media:octets", args=[])
+    far = _capability("cap:echo;in=media:octets;mode=fast;out=media:octets;own=yes;tuned=yes", args=[])
+    for served in ((near, far), (far, near)):
+        assert find_capability("cap:echo;in=media:octets;mode=fast;out=media:octets", served) == near
+
+
 def test_what_nobody_serves_is_answered_with_what_is_served() -> None:
     for text in ("ekko", "cap:ekko", "small"):
         with pytest.raises(NotServedError, match=r"no cartridge serves .*; served: parrot, chat$"):
