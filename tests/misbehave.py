@@ -46,6 +46,7 @@ from capdag.wire import (
     policy_frame,
     read_cancel,
 )
+from capdag.wire.limits import LEAST_LIMITS
 from capdag.wire.policy import NetworkPolicy
 
 CAP = "cap:in=media:octets;misdeed;out=media:octets"
@@ -333,7 +334,7 @@ class WrongVersion(Cartridge):
 
 @misdeed
 class TinyFrames(Cartridge):
-    """Agrees on frames so small that not even the identity check fits."""
+    """Would have every cartridge of its host make do with frames of 40 bytes."""
 
     limits = DEFAULT_LIMITS._replace(max_frame=40)
 
@@ -392,7 +393,7 @@ class TracebackOnStdout(Cartridge):
 class SmallWindow(Cartridge):
     """Agrees on a window of 2, and breaks off if more comes than it has granted."""
 
-    limits = DEFAULT_LIMITS._replace(initial_credit=2, max_frame=4096, max_chunk=1024)
+    limits = LEAST_LIMITS
 
     def on_request(self, request: Request) -> None:
         self.left = 2

@@ -39,6 +39,7 @@ from capdag.wire import (
     scalar_payloads,
     view_of,
 )
+from capdag.wire.limits import check_least
 
 from ._case import Breach, BreachError, CaseFailed
 from ._exchange import Exchange, show
@@ -176,6 +177,7 @@ class Session:
             await self.until(lambda: self.watch.hello is not None, "HELLO", self.settings.start_timeout)
             assert self.watch.hello is not None
             self.hello = read_cartridge_hello(self.watch.hello)
+            check_least(self.hello.limits, self.offered)
         except RemoteProtocolError as error:
             raise CaseFailed(str(error)) from None
         self.hello_seconds = trio.current_time() - begun

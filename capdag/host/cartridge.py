@@ -54,6 +54,7 @@ class Cartridge:
 
     `rows` are the requests it serves or is to serve, `calls` those it made. `waiting` keeps, in order, what came for
     a process that is not ready. `down` collects what one routing turn sends it. `muted`: what it says no longer counts.
+    `owed`: bytes, of what the host owes, that are its share (see `Debt`).
     `cancelling` counts the rows that are cancelled and have not ended, `crashes` the processes in a row that died of
     their own and had answered nothing. `resting`: it was stopped for having nothing to do. `has_run`: it was started
     before. `restarts` counts the starts after any other end. `desired` are the pool sizes asked of it, `desired_due`
@@ -95,6 +96,7 @@ class Cartridge:
         self.backlog = Backlog(lambda: self.bytes_queued)
         self.muted = False
         self.cancelling = 0
+        self.owed = 0
         self.pid: int | None = None
         self.has_run = self.resting = False
         self.restarts = 0

@@ -18,14 +18,13 @@ from capdag.wire import (
     read_log,
     show_id,
     show_value,
-    view_of,
 )
 from capdag.wire.blocks import ChunkRun, Parcel
 
 from .cartridge import Cartridge
-from .debt import UNBOUNDED, UNCREDITED_LIMIT
+from .debt import UNBOUNDED, UNCREDITED_LIMIT, has_share, too_many_calls
 from .endings import Endings
-from .exchange import Exchange
+from .exchange import Exchange, fitting
 from .flows import Fault, Flow
 from .health import Health
 from .rows import IncomingRow, OutgoingRow
@@ -176,7 +175,7 @@ class CartridgeSide:
         x = self._x
         if flow.opens(view) and not x.debt.lend(flow, cartridge.limits):
             x.drop(view, "debt_limit", cartridge)
-            return x.debt.refusal()
+            return x.no_room(flow.payer)
         fault = flow.edge.fault(view) if flow.edge is not None else None
         if fault is None:
             may_pass = view.type in UNBOUNDED or view.type is FrameType.LOG  # see _fits
@@ -251,7 +250,8 @@ class CartridgeSide:
         if refusal is not None:
             if x.outgoing.find(view.id) is None:
                 x.released.add(view.id)
-            self._refuse_call(cartridge, view_of(err_frame(view.id, refusal, xid=view.xid)))
+            err = err_frame(view.id, refusal, xid=view.xid)
+            self._refuse_call(cartridge, fitting(err, cartridge.limits.max_frame))
             return
         x.released.discard(view.id)
         cartridge.calls[view.id] = call
@@ -278,7 +278,11 @@ class CartridgeSide:
             return self._x.closing.failure()
         if parent is not None and parent.cancellation is not None:
             return parent.cancellation.reason.failure()
-        return None if self._x.debt.has_room(cartridge.limits) else self._x.debt.refusal()
+        if not has_share(len(cartridge.calls), self._x.outgoing.limit - len(self._x.outgoing)):
+            failure = too_many_calls(cartridge.id, len(cartridge.calls), self._x.outgoing.limit)
+            self._x.tell_trouble(cartridge, "calls", failure)
+            return failure
+        return None if self._x.debt.has_room(cartridge.limits, cartridge) else self._x.no_room(cartridge)
 
     def _cancel(self, cartridge: Cartridge, view: FrameView) -> None:
         call = self._outgoing(cartridge, view)

@@ -106,7 +106,10 @@ class Endings:
             row.answer.discard()  # the handler has ended; its requester no longer grants what waits
             self.settle(row, reason.failure())
         elif row.cancellation is None:
-            self._x.send_down(cartridge, view)
+            if len(view.body) <= cartridge.limits.max_frame:
+                self._x.send_down(cartridge, view)
+            else:
+                self._x.send_cancel_down(row, reason, force_kill=force_kill)
             self._wind_down(row, reason, force_kill=force_kill)
         if force_kill and cartridge.port is not None and not row.passed:
             cartridge.port.kill(_bystander(cartridge, reason))
@@ -129,7 +132,7 @@ class Endings:
         for call in list(row.calls.values()):
             if not call.cancelled:
                 frame = cancel_frame(call.rid, reason, xid=call.xid, force_kill=force_kill)
-                self.cancel_call(call, view_of(frame))
+                self.cancel_call(call, self._x.for_relay(frame))
 
     def throw_away(self, row: IncomingRow, view: FrameView) -> None:
         """Discard a frame of a cancelled answer; a CHUNK is granted, so that no handler blocks on credit."""
@@ -200,7 +203,7 @@ class Endings:
             return
         x.given_up.add(call.rid)
         if body_was_open:
-            self.pass_body(call, view_of(err_frame(call.rid, reason.failure(), seq=call.body.next_seq)))
+            self.pass_body(call, x.for_relay(err_frame(call.rid, reason.failure(), seq=call.body.next_seq)))
         if not call.cancelled:
             x.send_up(cancel_frame(call.rid, reason))
 

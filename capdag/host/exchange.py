@@ -13,6 +13,8 @@ from uuid import uuid4
 
 from capdag.urn import CapTable
 from capdag.wire import (
+    DEFAULT_LIMITS,
+    XID_HEADROOM,
     CancelReason,
     DropReason,
     Failure,
@@ -37,12 +39,16 @@ from .told import Told
 
 log = logging.getLogger("capdag.host")
 
+_KEPT = 1_000
+"""Characters that stay of a text of an ERR or CANCEL that does not fit its link."""
+
 
 class Exchange:
     """The tables, the counts, the policy, and the frames that one turn has produced.
 
     `closing` is None while requests are accepted, else what new ones are refused with. `limits` is what the relay has
-    been told and only ever shrinks: a requester that has read smaller limits never meets larger ones. `backlog` is that
+    been told and only ever shrinks: a requester that has read smaller limits never meets larger ones. `up_max_frame` is
+    what a frame to the relay may come to. `backlog` is that
     of the relay's link, whose queue `up_queued` measures. `up` and `touched` are what a turn has for the relay, and the
     cartridges that it has something for. `alone_since` is when the last relay went, None while one is attached.
     `host_id` is this host's alone, for as long as it lives. `given_up` holds the RIDs of calls whose callers have gone
@@ -68,6 +74,7 @@ class Exchange:
         self.given_up = ReleasedRing()
         self.counts = FrameCounts(self.released)
         self.limits = settings.limits
+        self.up_max_frame = min(settings.limits.max_frame, DEFAULT_LIMITS.max_frame)
         self.debt = Debt(settings.debt_limit)
         self._up_queued = up_queued
         self.reset_backlog()
@@ -87,7 +94,11 @@ class Exchange:
 
     def send_up(self, frame: Frame) -> None:
         """Send a frame of the host's own to the relay."""
-        self.up.append(view_of(frame))
+        self.up.append(self.for_relay(frame))
+
+    def for_relay(self, frame: Frame) -> FrameView:
+        """Return an ERR or CANCEL of the host's own as it fits the relay's link."""
+        return fitting(frame, self.up_max_frame)
 
     def send_down(self, cartridge: Cartridge, *parcels: Parcel) -> None:
         """Send frames to a cartridge whose process takes them; to any other they are lost, as its requests are."""
@@ -98,11 +109,12 @@ class Exchange:
     def send_err_down(self, call: OutgoingRow, failure: Failure) -> None:
         """End a call at its caller."""
         frame = err_frame(call.rid, failure, xid=call.xid, seq=call.answer.next_seq)
-        self.send_down(call.cartridge, view_of(frame))
+        self.send_down(call.cartridge, fitting(frame, call.cartridge.limits.max_frame))
 
-    def send_cancel_down(self, row: IncomingRow, reason: CancelReason) -> None:
+    def send_cancel_down(self, row: IncomingRow, reason: CancelReason, *, force_kill: bool = False) -> None:
         """Cancel a request at its handler."""
-        self.send_down(row.cartridge, view_of(cancel_frame(row.rid, reason, xid=row.xid)))
+        frame = cancel_frame(row.rid, reason, xid=row.xid, force_kill=force_kill)
+        self.send_down(row.cartridge, fitting(frame, row.cartridge.limits.max_frame))
 
     def flush_down(self) -> None:
         """Hand every process what this turn has for it."""
@@ -143,6 +155,19 @@ class Exchange:
         more = " (more of this kind are counted, and told at log level debug)" if is_news else ""
         log.log(level, "%s: %s%s%s", name, line, because, more)
 
+    def tell_trouble(self, cartridge: Cartridge, kind: str, trouble: Failure) -> None:
+        """Show a trouble of a cartridge that runs, and warn of the first of its kind."""
+        if cartridge.told.is_news(kind):
+            cartridge.trouble, cartridge.trouble_at_unix = trouble, self.wall_clock()
+            log.warning("cartridge %r: %s", cartridge.id, trouble.message)
+
+    def no_room(self, payer: Cartridge | None) -> Failure:
+        """Return what a request ends with whose next stream finds no room; one that has used up its share is told."""
+        failure = self.debt.refusal(payer)
+        if payer is not None and self.debt.is_greedy(payer):
+            self.tell_trouble(payer, "debt", failure)
+        return failure
+
     def start(self, cartridge: Cartridge) -> None:
         """Have the process of a cartridge started."""
         cartridge.begin()
@@ -181,3 +206,16 @@ class Exchange:
             "routing_gc_runs_total": 0,
             "routing_gc_evicted_total": 0,
         }
+
+
+def fitting(frame: Frame, max_frame: int) -> FrameView:
+    """Return an ERR or CANCEL of the host's own that fits a link: words of others in it may be as long as a frame."""
+    view = view_of(frame)
+    if len(view.body) <= max_frame - XID_HEADROOM:
+        return view
+    meta = frame.meta or {}
+    kept = {key: meta[key] for key in ("code", "message", "attribution_class") if key in meta}
+    frame.meta = {
+        key: text if len(text) <= _KEPT else f"{text[:_KEPT]}… ({len(text)} characters)" for key, text in kept.items()
+    }
+    return view_of(frame)

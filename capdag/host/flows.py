@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from capdag.wire import (
     PAYLOAD_HEADROOM,
@@ -22,6 +22,9 @@ from capdag.wire import (
 )
 from capdag.wire.blocks import ChunkRun
 from capdag.wire.limits import MOST_BESIDES_PAYLOAD
+
+if TYPE_CHECKING:
+    from .cartridge import Cartridge
 
 _STREAMED = frozenset({FrameType.STREAM_START, FrameType.CHUNK})
 
@@ -179,12 +182,13 @@ class Flow:
     """One direction of a request.
 
     `next_seq` follows the last number seen; `ended` is True once its END or ERR has come. `debt`: bytes that its
-    streams may come to, as counted by `Debt`.
+    streams may come to, as counted by `Debt` towards the share of `payer`.
     """
 
-    __slots__ = ("debt", "edge", "ended", "hold", "next_seq")
+    __slots__ = ("debt", "edge", "ended", "hold", "next_seq", "payer")
 
-    def __init__(self) -> None:
+    def __init__(self, payer: Cartridge | None = None) -> None:
+        self.payer = payer
         self.next_seq = 0
         self.ended = False
         self.debt = 0

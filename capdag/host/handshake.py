@@ -21,6 +21,7 @@ from capdag.wire import (
     view_of,
 )
 from capdag.wire.heartbeats import Beat, Probes
+from capdag.wire.limits import check_least
 from capdag.wire.manifest import Manifest, read_manifest
 from capdag.wire.manifest_rules import manifest_faults, pool_faults
 
@@ -61,6 +62,7 @@ class Handshake:
         """Take one frame and return what is to be sent. Raises RemoteProtocolError for a wrong answer."""
         if self.step is Step.HELLO:
             hello = read_cartridge_hello(view)
+            check_least(hello.limits, self.limits)
             self.limits = self.limits.negotiate(hello.limits)
             self.manifest = read_manifest(hello.manifest)
             self.pools = hello.pools

@@ -93,11 +93,11 @@ class RelaySide:
         if x.incoming.find(key) is not None:
             x.drop(view, "protocol_violation", None, "this is the id and XID of a live request: use a new id for each")
             return
-        found = self._serving(view)
+        caller = self._caller_here(view)
+        found = self._serving(view, caller.cartridge if caller is not None else None)
         if isinstance(found, Failure):
             x.send_up(err_frame(view.id, found, xid=view.xid))
             return
-        caller = self._caller_here(view)
         row = IncomingRow(view.xid, view.id, found, caller)
         try:
             x.incoming.register(key, row)
@@ -120,16 +120,16 @@ class RelaySide:
         call = self._x.outgoing.find(view.id)
         return call if call is not None and call.xid is None and view.xid is not None else None
 
-    def _serving(self, view: FrameView) -> Cartridge | Failure:
-        """Choose the cartridge that serves a REQ, or say why there is none."""
+    def _serving(self, view: FrameView, payer: Cartridge | None) -> Cartridge | Failure:
+        """Choose the cartridge that serves a REQ, or say why there is none. `payer`: who of this host has sent it."""
         x, named = self._x, view.fields.get(10)
         if x.closing is not None:
             return x.closing.failure()
         if x.policy is None:
             text = "a REQ came before any POLICY: the relay must send one first"
             return Failure("PROTOCOL_VIOLATION", _INTERNAL, text)
-        if not x.debt.has_room(x.limits):
-            return x.debt.refusal()
+        if not x.debt.has_room(x.limits, payer):
+            return x.no_room(payer)
         if named is None:
             return Failure("INVALID_REQUEST", AttributionClass.INPUT, "a REQ must name a cap URN in key 10")
         try:
@@ -243,7 +243,7 @@ class RelaySide:
         row.body.note(view)
         if row.cancellation is None and row.body.opens(view) and not self._x.debt.lend(row.body, self._x.limits):
             self._x.drop(view, "debt_limit", None)
-            self._endings.turn_away(row, self._x.debt.refusal())
+            self._endings.turn_away(row, self._x.no_room(row.body.payer))
         elif row.queued:
             self._keep(row, view)
         else:
@@ -264,7 +264,7 @@ class RelaySide:
             self._x.drop(view, "cancelled", None)
         elif call.answer.opens(view) and not self._x.debt.lend(call.answer, self._x.limits):
             self._x.drop(view, "debt_limit", None)
-            self._endings.fail_call(call, self._x.debt.refusal())
+            self._endings.fail_call(call, self._x.no_room(call.cartridge))
         elif call.answer.offer(view) and self._fits(call, view):
             self._endings.pass_response(call, view)
 

@@ -44,8 +44,9 @@ class IncomingRow:
         self.cartridge = cartridge
         self.caller = caller
         self.calls: dict[MessageId, OutgoingRow] = {}
-        self.body = Flow()
-        self.answer = Flow()
+        # Who asked pays for both directions; of a requester elsewhere nothing is known.
+        self.body = Flow(caller.cartridge if caller is not None else None)
+        self.answer = Flow(caller.cartridge if caller is not None else cartridge)
         self.queued = True
         self.kept = 0
         self.cancellation: Cancellation | None = None
@@ -83,8 +84,8 @@ class OutgoingRow:
         self.served: IncomingRow | None = None
         self.body_terminal: FrameView | None = None
         self.cancellation: Cancellation | None = None
-        self.body = Flow()
-        self.answer = Flow()
+        self.body = Flow(cartridge)
+        self.answer = Flow(cartridge)
         _bind_upward(self.body, cartridge.limits, relay, cartridge.max_streams)
         self.answer.hold = Hold(cartridge.limits.initial_credit)
 

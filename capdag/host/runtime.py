@@ -125,7 +125,7 @@ class HostRuntime:
             x.flush_down()
         if x.advertise and self._nursery is not None:
             x.advertise = False
-            x.send_up(build_notify(x, [self._echo, *self._roster.current.values()]))
+            x.up.append(build_notify(x, [self._echo, *self._roster.current.values()]))
         if x.up:
             batch, x.up = x.up, []
             if self._queue is None:

@@ -42,6 +42,9 @@ class Limits(NamedTuple):
 
 DEFAULT_LIMITS = Limits()
 
+LEAST_LIMITS = Limits(16_384, 1_024, 8, 2)
+"""What a cartridge may reduce the limits to: its host's other cartridges have to live with them (see `check_least`)."""
+
 
 def read_limits(meta: Mapping[str, object], *, optional: bool = False) -> Limits:
     """Read the four limits out of a HELLO's or RELAY_NOTIFY's meta.
@@ -59,3 +62,16 @@ def read_limits(meta: Mapping[str, object], *, optional: bool = False) -> Limits
             raise RemoteProtocolError(f"limit {name} must be an integer above 0, not {show_value(value)}")
         values.append(value)
     return Limits(*values)
+
+
+def check_least(answered: Limits, offered: Limits) -> None:
+    """Check that a cartridge's limits are not below LEAST_LIMITS, or below those offered to it where these are.
+
+    Raises RemoteProtocolError naming the limit, its value and the least.
+    """
+    for name, value, least in zip(Limits._fields, answered, LEAST_LIMITS.negotiate(offered), strict=True):
+        if value < least:
+            raise RemoteProtocolError(
+                f"HELLO says {name} {value}, and a cartridge must take at least {least}: all cartridges of its host "
+                f"would have to do with what it says (answer with the host's {name} if there is no reason for less)"
+            )

@@ -15,6 +15,12 @@ from .documents import read_json
 from .frame import show_value
 from .link_life import IDENTITY_CAP
 
+MAX_MANIFEST = 1 << 20
+"""Longest manifest that is read (bytes): what hosts advertise is made of them, and has to fit one frame."""
+
+MAX_FACT = 1_000
+"""Longest version and registry_url (characters): they are advertised of a cartridge whatever else of it is not."""
+
 
 class CapEntry(NamedTuple):
     """One cap of a manifest: its canonical URN and the cap's JSON object as written."""
@@ -36,9 +42,19 @@ class Manifest(NamedTuple):
     pool_declarations: Mapping[str, Any]
 
 
+def read_manifest_json(data: object) -> Any:
+    """Read the JSON of a manifest. Raises RemoteProtocolError for what is none, and past MAX_MANIFEST bytes."""
+    if isinstance(data, bytes) and len(data) > MAX_MANIFEST:
+        raise RemoteProtocolError(
+            f"the manifest has {len(data)} bytes, and may have {MAX_MANIFEST}: name fewer caps, or keep long "
+            "texts, such as documentation and metadata, out of it"
+        )
+    return read_json(data, "the manifest")
+
+
 def read_manifest(data: bytes) -> Manifest:
     """Read and check a manifest. Raises RemoteProtocolError naming the field at fault and what it must be."""
-    parsed = read_json(data, "the manifest")
+    parsed = read_manifest_json(data)
     if not isinstance(parsed, dict):
         raise RemoteProtocolError(f"the manifest must be a JSON object, not {type(parsed).__name__}")
     texts = [_need(parsed, key, str, "manifest") for key in ("name", "version", "channel", "description")]
@@ -47,6 +63,9 @@ def read_manifest(data: bytes) -> Manifest:
     if "registry_url" not in parsed or not isinstance(parsed["registry_url"], (str, type(None))):
         seen = show_value(parsed["registry_url"]) if "registry_url" in parsed else "absent"
         raise RemoteProtocolError(f"manifest registry_url must be there, as null or a text; it is {seen}")
+    for key in ("version", "registry_url"):
+        if len(parsed[key] or "") > MAX_FACT:
+            raise RemoteProtocolError(f"manifest {key} may have {MAX_FACT} characters, not {len(parsed[key])}")
     groups = _need(parsed, "cap_groups", list, "manifest")
     caps = [entry for group in groups for entry in _read_group(group)]
     if not any(entry.facts["urn"] == IDENTITY_CAP for entry in caps):

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from capdag.errors import RemoteProtocolError
 from capdag.urn import CapUrn, MediaUrn, UrnError
 
-from .documents import read_json
 from .frame import show_value
 from .link_life import IDENTITY_CAP
-from .manifest import Manifest
+from .manifest import MAX_FACT, Manifest, read_manifest_json
 from .pools import ALL_POOL
 
 
@@ -92,7 +91,7 @@ _RESERVED_FLAGS = ("manifest", "--help", "--version", "-v", "-h")
 def manifest_faults(data: bytes) -> list[ManifestFault]:
     """Return everything that is wrong with a manifest; empty if nothing is."""
     try:
-        manifest = read_json(data, "the manifest")
+        manifest = read_manifest_json(data)
     except RemoteProtocolError as error:
         return [_field(str(error))]
     if not isinstance(manifest, dict):
@@ -127,6 +126,9 @@ def _manifest_faults(manifest: Mapping[str, Any]) -> Iterator[ManifestFault]:
         yield _field(f"the manifest: channel must be release or nightly, not {show_value(manifest.get('channel'))}")
     if "registry_url" not in manifest or not isinstance(manifest["registry_url"], (str, type(None))):
         yield _field("the manifest: registry_url must be there, null or a text")
+    for key in ("version", "registry_url"):
+        if isinstance(text := manifest.get(key), str) and len(text) > MAX_FACT:
+            yield _field(f"the manifest: {key} may have {MAX_FACT} characters, not {len(text)}")
     yield from _pool_declaration_faults(manifest.get("pool_declarations", {}))
     urns = []
     for number, group in enumerate(_list(manifest, "cap_groups")):

@@ -73,8 +73,16 @@ def notify_frame(
         payload["host_protocol_stats"] = stats
     if host_id is not None:
         payload["host_id"] = host_id
-    manifest = json.dumps(payload, separators=(",", ":")).encode()
-    return Frame(FrameType.RELAY_NOTIFY, 0, meta={"manifest": manifest, **limits._asdict()})
+    return Frame(FrameType.RELAY_NOTIFY, 0, meta={"manifest": _to_json(payload), **limits._asdict()})
+
+
+def record_size(install: Mapping[str, Any]) -> int:
+    """Return how many bytes longer a RELAY_NOTIFY is at most for naming one more record."""
+    return len(_to_json(install)) + 1
+
+
+def _to_json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def read_notify(view: FrameView) -> Notice:

@@ -5,9 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 import trio
 
-from capdag.wire import ALL_POOL, DEFAULT_LIMITS, IDENTITY_CAP, FrameType
+from capdag.errors import AttributionClass
+from capdag.host import CartridgeRecord
+from capdag.host.exchange import fitting
+from capdag.wire import (
+    ALL_POOL,
+    DEFAULT_LIMITS,
+    IDENTITY_CAP,
+    CancelReason,
+    Failure,
+    FrameType,
+    cancel_frame,
+    err_frame,
+)
+from capdag.wire.limits import LEAST_LIMITS
 from tests.host.driver import LINKS, QUICK, Bench, bench, record
 from tests.misbehave import CALL, CAP, GOOD, cap_object
 
@@ -106,7 +120,64 @@ async def test_limits_shrink_to_the_smallest_cartridge_and_never_grow() -> None:
     async with bench(record("SmallWindow")) as it:
         assert it.relay.notices[-1].limits == DEFAULT_LIMITS
         await it.relay.call(GOOD).body(b"x").succeeded()
-        small = DEFAULT_LIMITS._replace(initial_credit=2, max_frame=4096, max_chunk=1024)
-        await it.relay.until(lambda: it.relay.notices[-1].limits == small)
+        await it.relay.until(lambda: it.relay.notices[-1].limits == LEAST_LIMITS)
         await it.host.shutdown()
-        assert it.relay.notices[-1].limits == small
+        assert it.relay.notices[-1].limits == LEAST_LIMITS
+
+
+def described(name: str, length: int) -> CartridgeRecord:
+    return CartridgeRecord(name, ["true"], [{**cap_object(f"cap:{name}"), "documentation": "x" * length}])
+
+
+@LINKS
+async def test_notice_always_fits_and_the_longest_cartridges_are_left_out(
+    link: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """H65."""
+    sizes = {"long": 17_000, "small": 100, "longer": 18_000, "longest": 40_000, "medium": 9_000}
+    settings = msgspec.structs.replace(QUICK, limits=DEFAULT_LIMITS._replace(max_frame=32_000))
+    async with bench(*(described(name, size) for name, size in sizes.items()), link=link, settings=settings) as it:
+        for _ in range(3):
+            it.host.reset("small")
+            it.host._turn(it.host._readvertise)
+        await it.relay.until(lambda: len(it.relay.notices) >= 4)
+        assert it.relay.caps() == ["cap:effect=none", "cap:long", "cap:small", "cap:medium"]
+        told = it.relay.advertised()
+        assert list(told) == ["identity", *sizes]
+        for name in ("longer", "longest"):
+            assert "longer than one frame" in told[name]["attachment_error"]["message"]
+            assert "longer than one frame" in it.cartridge(name)["trouble"]
+        assert it.cartridge("long")["trouble"] is None
+    lines = [entry.getMessage() for entry in caplog.records if "longer than one frame" in entry.getMessage()]
+    assert [line.split(":")[0] for line in lines] == ["cartridge 'longer'", "cartridge 'longest'"]
+
+
+async def test_more_cartridges_than_a_notice_can_name() -> None:
+    """H65."""
+    settings = msgspec.structs.replace(QUICK, limits=DEFAULT_LIMITS._replace(max_frame=16_384))
+    async with bench(*(described(f"n{number}", 2_000) for number in range(60)), settings=settings) as it:
+        assert it.relay.first is not None
+        assert 12_000 < len(it.relay.first.body) <= 16_384
+        assert it.relay.caps()[0] == "cap:effect=none"
+
+
+@pytest.mark.parametrize("max_frame", [16_384, DEFAULT_LIMITS.max_frame])
+def test_what_the_host_quotes_is_cut_where_it_does_not_fit(max_frame: int) -> None:
+    """H65."""
+    text = "x" * max_frame
+    failure = Failure("MINE", AttributionClass.USER, text, {"stderr": text})
+    for frame in (err_frame(b"r" * 16, failure, xid=7, seq=3), cancel_frame(b"r" * 16, CancelReason(message=text))):
+        view = fitting(frame, max_frame)
+        assert len(view.body) < 1_300
+        assert view.meta["message"] == f"{text[:1000]}… ({max_frame} characters)"
+        assert (view.type, view.id, view.xid, view.seq) == (frame.frame_type, frame.id, frame.routing_id, frame.seq)
+
+
+async def test_long_cancel_does_not_end_a_cartridge_with_small_frames(caplog: pytest.LogCaptureFixture) -> None:
+    """H65."""
+    async with bench(record("SmallWindow")) as it:
+        call = it.relay.call(CAP)
+        await it.relay.until(lambda: it.cartridge()["active"] == 1)
+        call.cancel(CancelReason(message="x" * 50_000))
+        await call.failed("CANCELLED")
+    assert "too small frames" not in caplog.text

@@ -198,6 +198,43 @@ async def test_call_for_which_there_is_no_room_is_refused() -> None:
         assert "debt_limit" in await call.failed("DEBT_LIMIT")
 
 
+async def test_calls_of_one_cartridge_leave_room_for_its_neighbours(caplog: pytest.LogCaptureFixture) -> None:
+    """H66: requests of strangers, too, take from what is free; calls may be three times what is left of it."""
+    greedy, other = record(name="greedy"), record(name="other", caps=["cap:other"])
+    async with bench(greedy, other, settings=msgspec.structs.replace(QUICK, debt_limit=16 * ONE_STREAM)) as it:
+        it.relay.loops = False
+        for _ in range(7):
+            it.relay.call(CALL).body(b"x")
+        await it.relay.until(lambda: it.host.snapshot()["debt"] == 14 * ONE_STREAM)
+        for _ in range(2):
+            assert "'greedy' may come to" in await it.relay.call(CALL).body(b"x").failed("DEBT_LIMIT")
+        assert await it.relay.call("cap:other").body(b"y").succeeded() is not None
+        assert "it is to end its calls" in it.cartridge("greedy")["trouble"]
+        assert it.cartridge("other")["trouble"] is None
+    assert caplog.text.count("it is to end its calls") == 1
+
+
+async def test_calls_that_come_back_count_for_who_made_them() -> None:
+    """H66."""
+    async with bench(record(), settings=msgspec.structs.replace(QUICK, debt_limit=7 * ONE_STREAM)) as it:
+        call = it.relay.call(CALL).body(b"x")
+        assert await call.succeeded() == b"x"
+        assert it.host.snapshot()["debt"] == 0
+        assert [cartridge.owed for cartridge in it.host._roster] == [0]
+
+
+async def test_calls_of_one_cartridge_leave_places_for_those_of_others() -> None:
+    """H66."""
+    async with bench(record(), settings=msgspec.structs.replace(QUICK, table_limit=8)) as it:
+        it.relay.loops = False
+        for _ in range(7):
+            it.relay.call(CALL).body(b"x")
+        await it.relay.until(lambda: it.protocol["outgoing_rids"] == 7)
+        text = await it.relay.call(CALL).body(b"x").failed("TABLE_FULL")
+        assert "7 calls of cartridge 'cart' are live, over 3 times the places left" in text
+        assert "are live" in it.cartridge()["trouble"]
+
+
 def test_debt_limit_below_one_stream_is_refused() -> None:
     """H42."""
     with pytest.raises(ConfigError, match="debt_limit must be at least one stream's window"):

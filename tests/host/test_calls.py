@@ -244,8 +244,8 @@ async def test_answer_over_the_callers_max_frame_ends_its_call() -> None:
         call = it.relay.call(CALL).body(b"x")
         await it.relay.until(lambda: len(it.relay.loose) == 5)
         rid = it.relay.loose[0].id
-        it.relay.send(stream_start(rid, 5), chunk(rid, 5, bytes(5000)))
-        assert "over the max_frame of 4096" in await call.failed("PROTOCOL_VIOLATION")
+        it.relay.send(stream_start(rid, 5), chunk(rid, 5, bytes(20_000)))
+        assert "over the max_frame of 16384" in await call.failed("PROTOCOL_VIOLATION")
         await it.relay.until(lambda: len(it.relay.loose) >= 6)
         assert it.relay.loose[-1].type is FrameType.CANCEL
 

@@ -138,8 +138,8 @@ async def test_frame_over_the_receivers_max_frame_ends_its_request_only(link: st
     async with bench(record("SmallWindow"), link=link) as it:
         call = it.relay.call(CAP)
         call.start()
-        call.chunk(bytes(5000))
-        assert "over the max_frame of 4096" in await call.failed("PROTOCOL_VIOLATION")
+        call.chunk(bytes(20_000))
+        assert "over the max_frame of 16384" in await call.failed("PROTOCOL_VIOLATION")
         assert await it.relay.call(GOOD).body(b"y").succeeded() == b"y"
         assert it.cartridge()["restarts"] == 0
 
@@ -149,7 +149,7 @@ async def test_request_over_the_receivers_max_frame_is_refused(link: str) -> Non
     """H22."""
     async with bench(record("SmallWindow"), link=link) as it:
         await it.relay.call(GOOD).body(b"y").succeeded()
-        call = it.relay.call(f"{GOOD};{'?'.join(['x' * 5000])}=?")
+        call = it.relay.call(f"{GOOD};{'?'.join(['x' * 20_000])}=?")
         assert "REQ of" in await call.failed("PROTOCOL_VIOLATION")
 
 

@@ -118,13 +118,13 @@ async def test_silence_at_the_start_ends_at_its_deadline(misdeed: str, waited: s
         ("WrongVersion", "protocol version 5"),
         ("WrongIdentity", "not the nonce"),
         ("FailingIdentity", "the END of the identity answer must have exit_code 0, an integer; it has 1"),
-        ("TinyFrames", "over the link's max_frame of 40"),
+        ("TinyFrames", "HELLO says max_frame 40, and a cartridge must take at least 16384"),
         ("PrintsAtStart", "Loading model..."),
         ("TracebackOnStdout", "exited with status 1"),
     ],
 )
 async def test_wrong_answer_is_permanent_until_a_reset(link: str, misdeed: str, told: str) -> None:
-    """H9, H38."""
+    """H9, H38, H64."""
     async with bench(record(misdeed), link=link) as it:
         assert told in await it.relay.call(CAP).failed("SPAWN_FAILED")
         assert it.state() == "broken"

@@ -26,7 +26,9 @@ from capdag.wire import (
     view_of,
     write_pools,
 )
-from capdag.wire.manifest import identity_cap, read_manifest
+from capdag.wire.limits import LEAST_LIMITS, check_least
+from capdag.wire.manifest import MAX_FACT, MAX_MANIFEST, identity_cap, read_manifest
+from capdag.wire.manifest_rules import manifest_faults
 from tests.vectors import load, named
 
 # The package takes any JSON for pool counts; ours wants what the contract says. A float or negative count is a fault.
@@ -175,3 +177,27 @@ def test_a_manifest_is_read() -> None:
 def test_a_bad_manifest_names_its_fault(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RemoteProtocolError, match=complaint):
         read_manifest(manifest(**changes))
+
+
+def test_limits_may_not_be_reduced_below_the_least_or_what_was_offered() -> None:
+    check_least(LEAST_LIMITS, DEFAULT_LIMITS)
+    tiny = Limits(3000, 3, 1, 1)
+    check_least(tiny, tiny)
+    for name, least in LEAST_LIMITS._asdict().items():
+        with pytest.raises(
+            RemoteProtocolError, match=rf"^HELLO says {name} {least - 1}, .* at least {least}: .*host's"
+        ):
+            check_least(LEAST_LIMITS._replace(**{name: least - 1}), DEFAULT_LIMITS)
+
+
+def test_a_manifest_that_is_too_long_is_refused() -> None:
+    room = MAX_MANIFEST - len(manifest())
+    assert read_manifest(manifest(description="x" * room)).name == "m"
+    for changes, complaint in (
+        ({"description": "x" * (room + 1)}, "the manifest has 1048577 bytes, and may have 1048576: name fewer caps"),
+        ({"version": "1" * (MAX_FACT + 1)}, "version may have 1000 characters, not 1001"),
+        ({"registry_url": "u" * (MAX_FACT + 1)}, "registry_url may have 1000 characters, not 1001"),
+    ):
+        with pytest.raises(RemoteProtocolError, match=complaint):
+            read_manifest(manifest(**changes))
+        assert any(complaint in fault.text for fault in manifest_faults(manifest(**changes)))

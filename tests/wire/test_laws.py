@@ -28,11 +28,17 @@ LAWS: dict[int, tuple[str, ...]] = {
     6: ("test_codec.py::test_unknown_keys_survive_a_round_trip",),
     7: ("test_codec.py::test_checksums", "test_streams.py::test_bad_chunks"),
     8: ("tests/cartridge/test_output.py", "tests/host/test_bounds.py"),
-    9: ("test_states.py::test_the_first_frame_of_each_side_is_the_only_one_of_its_kind",),
+    9: (
+        "test_states.py::test_the_first_frame_of_each_side_is_the_only_one_of_its_kind",
+        "test_handshake.py::test_limits_may_not_be_reduced_below_the_least_or_what_was_offered",
+    ),
     10: ("test_states.py::test_before_policy_only_identity_is_served",),
     11: ("test_states.py::test_a_link_judges_every_frame_in_every_state",),
     12: ("test_states.py::test_what_a_cartridge_must_never_send_ends_its_link", "tests/cartridge/test_handshake.py"),
-    13: ("test_handshake.py::test_a_bad_manifest_names_its_fault",),
+    13: (
+        "test_handshake.py::test_a_bad_manifest_names_its_fault",
+        "test_handshake.py::test_a_manifest_that_is_too_long_is_refused",
+    ),
     14: ("test_states.py::test_what_a_cartridge_must_never_send_ends_its_link",),
     15: (
         "test_states.py::test_a_request_judges_every_frame_in_every_state",
