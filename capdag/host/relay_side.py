@@ -228,7 +228,9 @@ class RelaySide:
             return False
         if view.type in TERMINAL_TYPES:
             sent = caller.body_terminal
-            return sent is not None and (view.type, view.seq, view.meta) == (sent.type, sent.seq, sent.meta)
+            if sent is None:  # the switch made it: if the answer is past its number, to end the body with the CANCEL
+                return row.cancellation is not None and view.seq < caller.answer.next_seq
+            return (view.type, view.seq, view.meta) == (sent.type, sent.seq, sent.meta)
         by_caller = caller.body.edge is not None and view.stream_id in caller.body.edge.remaining
         by_handler = row.answer.edge is not None and view.stream_id in row.answer.edge.remaining
         return by_caller or not by_handler

@@ -416,3 +416,19 @@ HostMachine.TestCase.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestHostMachine = HostMachine.TestCase
+
+
+def test_end_of_a_body_that_the_switch_made_does_not_pass_for_the_answer() -> None:
+    """H17: the request that a call was made for is cancelled, and the handler of the call has begun to answer it."""
+    machine = HostMachine()
+    machine.begin(CAPS)
+    machine.cartridge_calls(pick=0, which=0, cap="cap:c", named=True, steps=[])
+    (caller,) = [puppet for puppet in machine.puppets if puppet.calls]
+    (handler,) = [puppet for puppet in machine.puppets if len(puppet.answers) == 2]
+    answer = list(handler.answers.values())[-1]
+    handler.say(answer.start("one"), answer.start("two"))
+    machine.callers[0].request.cancel()
+    assert caller.ledger.terminals["answer", answer.rid] == 0
+    handler.say(err_frame(answer.rid, NO_LUCK, xid=answer.xid))
+    assert caller.ledger.terminals["answer", answer.rid] == 1
+    machine.teardown()
