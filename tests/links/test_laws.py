@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.laws import Page
 
-PAGE = Page("links.md", "K", "links", "faults")
+PAGE = Page("links.md", "K", "links", "faults", "transport")
 
 
 def test_every_law_has_one_number() -> None:
