@@ -22,6 +22,7 @@ from capdag.wire import (
     encode_value,
     fnv1a_64,
 )
+from capdag.wire.limits import LEAST_LIMITS
 from tests.conformance.inprocess import check_plain
 from tests.conformance.mutants import MUTANTS
 from tests.conformance.plain import COUNT, ECHO, Plain, Served, cap_object
@@ -31,13 +32,24 @@ def verdicts(report: Report, verdict: Verdict) -> list[str]:
     return [result.case.id for result in report.of(verdict)]
 
 
-@pytest.mark.parametrize("limits", [Limits(4096, 64, 1, 1), Limits(3000, 262_144, 64, 3), Limits(1 << 24, 40, 64, 60)])
+@pytest.mark.parametrize(
+    "limits", [LEAST_LIMITS, Limits(20_000, 262_144, 64, 3), Limits(1 << 24, LEAST_LIMITS.max_chunk, 64, 60)]
+)
 def test_a_cartridge_may_have_small_limits_of_its_own(limits: Limits) -> None:
     class Small(Plain):
         own_limits = limits
 
     report = check_plain(Small)
     assert report.passed, as_text(report)
+
+
+def test_limits_that_no_host_takes_are_told() -> None:
+    class Tiny(Plain):
+        own_limits = LEAST_LIMITS._replace(max_chunk=LEAST_LIMITS.max_chunk - 1)
+
+    (hello,) = [result for result in check_plain(Tiny).results if result.case.id == "hello"]
+    assert hello.verdict is Verdict.FAIL
+    assert "HELLO says max_chunk 1023, and a cartridge must take at least 1024" in hello.seen
 
 
 class Turns(Plain):
