@@ -5,10 +5,10 @@ from capdag.wire import StreamHead
 
 from ._answer import Answer, AnswerStream
 from ._call import Call
-from ._client import Client
+from ._client import ANSWER_LIMIT, Client
 from ._events import Argument, CallEvent, Ended, Logged, StreamEnded, StreamStarted, Value
 
 __all__ = [
-    "Answer", "AnswerStream", "Argument", "Call", "CallEvent", "Capability", "Client", "Ended", "Logged", "StreamEnded",
-    "StreamHead", "StreamStarted", "Value",
+    "ANSWER_LIMIT", "Answer", "AnswerStream", "Argument", "Call", "CallEvent", "Capability", "Client", "Ended",
+    "Logged", "StreamEnded", "StreamHead", "StreamStarted", "Value",
 ]  # fmt: skip

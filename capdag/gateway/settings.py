@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from capdag.client import ANSWER_LIMIT
+
 
 class GatewaySettings(NamedTuple):
     """Times in seconds, sizes in bytes."""
@@ -31,7 +33,7 @@ class GatewaySettings(NamedTuple):
     """What the bodies over 64 KiB of all requests may have together, from the head of a request to its end: they are
     held as long."""
 
-    answer_limit: int = 64 * 1024 * 1024
+    answer_limit: int = ANSWER_LIMIT
     """Largest answer that is not streamed, in bytes of its frames (about 90 a token): it is held until it is complete,
     and a model need not stop."""
 

@@ -115,7 +115,7 @@ def decode_value(data: bytes) -> Any:
     except RemoteProtocolError as error:
         flaw = find_flaw(data)
         raise error if flaw is None else RemoteProtocolError(f"not one strict CBOR item: {flaw}") from None
-    if type(value) not in _SCALARS and not _is_plain(value):
+    if type(value) not in SCALARS and not _is_plain(value):
         raise RemoteProtocolError(f"not one strict CBOR item: {find_flaw(data) or 'a simple value'}")
     return value
 
@@ -128,20 +128,21 @@ def _decode_value(data: bytes) -> Any:
     return _any_key.decode(data)
 
 
-_SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+"""Types of values that hold no others, as frames and payloads may have them."""
 
 
 def _is_plain(value: object) -> bool:
     """True for what has no undefined and no simple value in it, which decoders let pass."""
     if type(value) is dict:
         for key in value:
-            if type(key) not in _SCALARS:
+            if type(key) not in SCALARS:
                 return False
         value = value.values()
     elif type(value) is not list:
-        return type(value) in _SCALARS
+        return type(value) in SCALARS
     for item in value:  # noqa: SIM110 - a generator takes twice as long
-        if type(item) not in _SCALARS and not _is_plain(item):
+        if type(item) not in SCALARS and not _is_plain(item):
             return False
     return True
 

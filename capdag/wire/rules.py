@@ -7,7 +7,7 @@ from typing import Any
 
 from capdag.errors import RemoteProtocolError
 
-from .cbor import decode_body
+from .cbor import SCALARS, decode_body
 from .flaws import find_flaw, shown_path
 from .frame import FIELD_NAMES, FRAME_TYPES, PROTOCOL_VERSION, FixedMeta, FrameType, show_value
 from .policy import read_policy
@@ -121,7 +121,6 @@ def _frame_type(value: object) -> bool:
     return type(value) is int and value in FRAME_TYPES
 
 
-_SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
 _TEXT = frozenset({str})
 _ROOM = MAX_DEPTH - 2
 """Levels of nesting inside meta: the frame's map and meta are the first two."""
@@ -129,7 +128,7 @@ _ROOM = MAX_DEPTH - 2
 
 def is_flat(values: Iterable[object]) -> bool:
     """True if no value is a container. Says nothing of the size of integers."""
-    return _SCALARS.issuperset(map(type, values))
+    return SCALARS.issuperset(map(type, values))
 
 
 def is_meta(value: object) -> bool:
@@ -139,13 +138,13 @@ def is_meta(value: object) -> bool:
     return _FLAT.issuperset(map(type, value.values())) or all(_plain(item, _ROOM) for item in value.values())
 
 
-_FLAT = _SCALARS - {int}
+_FLAT = SCALARS - {int}
 
 
 def _plain(value: object, room: int) -> bool:
     """True for JSON-like values and bytes, nested in at most `room` levels."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return kind is not int or -_MAX_UINT - 1 <= value <= _MAX_UINT  # type: ignore[operator]
     if kind not in (list, dict) or not room:
         return False

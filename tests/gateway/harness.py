@@ -14,6 +14,7 @@ import trio
 
 from capdag.client import Client
 from capdag.gateway import Admin, Bind, GatewaySettings, Readiness, TcpBind, UnixBind, create_app, serve_http
+from capdag.gateway.arrival import BodyRoom
 from capdag.relay import Switch, open_switch
 from capdag.transport import local_link_pair
 from capdag.transport.sockets import socket_link
@@ -34,6 +35,7 @@ class Served(NamedTuple):
     switch: Switch
     shutdown: trio.Event
     stopped: trio.Event
+    body_room: BodyRoom
 
     @property
     def base_url(self) -> str:
@@ -71,7 +73,7 @@ async def served(
 
         addresses: list[str] = await nursery.start(serve)
         port = int(addresses[0].rpartition(":")[2])
-        yield Served(addresses[0], port, host, switch, shutdown, stopped)
+        yield Served(addresses[0], port, host, switch, shutdown, stopped, app.body_room)
         nursery.cancel_scope.cancel()
 
 

@@ -42,11 +42,17 @@ async def test_an_answer_that_is_streamed_is_not() -> None:
 
 @asynccontextmanager
 async def begun(server: Served, framing: str, sent: bytes = b"", path: str = PATH) -> AsyncIterator[trio.SocketStream]:
-    """Hold a connection whose request has begun, until what it sent has been taken."""
+    """Hold a connection whose request has begun."""
     async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
         await stream.send_all(HEAD.format(path=path, framing=framing).encode() + sent)
-        await trio.sleep(0.05)
         yield stream
+
+
+async def until_held(server: Served, size: int) -> None:
+    """Wait until that many bytes of bodies are counted."""
+    with trio.fail_after(5):
+        while server.body_room.held != size:  # noqa: ASYNC110 - a counter tells nobody that it moves
+            await trio.sleep(0.005)
 
 
 async def is_refused(server: Served) -> bool:
@@ -72,8 +78,9 @@ async def test_a_body_that_is_being_read_has_its_room_until_its_client_goes(fram
     async with served(TEXT, settings=ROOM._replace(body_deadline=10)) as server:
         assert not await is_refused(server)
         async with begun(server, framing, sent):
+            await until_held(server, 2 * SMALL_BODY)
             assert await is_refused(server)
-        await trio.sleep(0.05)
+        await until_held(server, 0)
         assert not await is_refused(server)
 
 
@@ -82,7 +89,7 @@ async def test_the_room_of_a_request_that_fails_comes_back(path: str, status: by
     async with served(TEXT, settings=ROOM) as server:
         async with begun(server, f"content-length: {2 * SMALL_BODY}", path=path) as stream:
             assert (await stream.receive_some())[9:12] == status
-        await trio.sleep(0.05)
+        await until_held(server, 0)
         assert not await is_refused(server)
 
 
@@ -95,15 +102,18 @@ async def test_the_body_of_a_request_that_runs_is_counted() -> None:
         assert await is_refused(server)
         await http.close()
         await server.host.cancelled.wait()
-        await trio.sleep(0.05)
+        await until_held(server, 0)
         assert not await is_refused(server)
 
 
 async def test_who_asks_before_sending_a_body_without_room_is_not_told_to_go_on() -> None:
     async with served(TEXT, settings=ROOM._replace(body_deadline=10)) as server:
         framing = f"content-length: {3 * SMALL_BODY}"
-        async with begun(server, framing), begun(server, f"{framing}\r\nexpect: 100-continue") as stream:
-            assert (await stream.receive_some()).startswith(b"HTTP/1.1 503")
+        async with begun(server, framing):
+            await until_held(server, 3 * SMALL_BODY)
+            async with begun(server, f"{framing}\r\nexpect: 100-continue") as stream:
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 503")
+        await until_held(server, 0)
         async with begun(server, f"{framing}\r\nexpect: 100-continue") as stream:
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 100")
 
