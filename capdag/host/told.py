@@ -17,18 +17,20 @@ class Told:
     """Remembers what has been said. The kinds are few: each is a sentence of the code's, without what was seen."""
 
     def __init__(self) -> None:
-        self._said: dict[str, str] = {}
+        self._said: set[str] = set()
+        self._tolerated: int | None = None
 
-    def is_news(self, kind: str, text: str = "") -> bool:
-        """Note that `text` is said of a `kind`; False if it was the last that was said of it."""
-        if self._said.get(kind) == text:
+    def is_news(self, kind: str) -> bool:
+        """Note that a kind is said; False if it has been."""
+        if kind in self._said:
             return False
-        self._said[kind] = text
+        self._said.add(kind)
         return True
 
     def tell_tolerated(self, name: str, faults: Sequence[str]) -> None:
         """Warn of faults of a cartridge's HELLO that its host does without, unless they are those of its last start."""
-        if not self.is_news("HELLO", str(hash(tuple(faults)))) or not faults:
+        last, self._tolerated = self._tolerated, hash(tuple(faults))
+        if not faults or self._tolerated == last:
             return
         for fault in faults[:_LINES]:
             log.warning("cartridge %r: %s", name, printable(fault, _LONGEST))
